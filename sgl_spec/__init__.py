@@ -1,0 +1,1 @@
+"""sgl-spec: lossless, self-tuning speculative decoding for SGLang programs and servers."""
