@@ -1,1 +1,1 @@
-
+"""The only folder that imports ``sglang.srt``: sgl-spec inside the SGLang engine."""
