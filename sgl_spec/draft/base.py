@@ -2,9 +2,9 @@
 
 A source guesses what the target will say next from text that it has already seen. One round is
 
-    proposal = source.draft(rid, limit)             # up to `limit` guesses, each with an estimate
-    ...the target verifies proposal.tokens[:n]...
-    source.accept(rid, emitted, verified=n)         # emitted = accepted guesses + the bonus token
+    proposal = source.draft(rid, limit)     # up to `limit` guesses, each with an estimate
+    ...the target verifies as many of them as pay...
+    source.accept(rid, emitted)             # accepted guesses and the bonus token
 
 Law: a guess of a host source is a point mass (q = 1 on one token), so verification accepts it with
 probability p(token) and otherwise samples from p without it, renormalised (Leviathan et al. 2023, alg. 1
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Protocol
 
 CACHE, PROMPT, PREDICTION = "cache", "prompt", "prediction"
@@ -59,6 +60,10 @@ class Proposal:
             total += survival
         return total
 
+    def survival(self) -> float:
+        """Return the chance that every token is accepted."""
+        return prod(self.acceptance)
+
 
 @dataclass(slots=True)
 class SourceCount:
@@ -72,17 +77,16 @@ class HostSource(Protocol):
     """Four verbs. `rid` names a live request; an unknown or repeated one raises SpecError."""
 
     def begin(self, rid: str, context_ids: Sequence[int], options: SourceOptions) -> None:
-        """Start a request whose prompt (and already emitted output, if any) is `context_ids`."""
+        """Start a request whose text so far (prompt, and output if any) is `context_ids`."""
 
     def draft(self, rid: str, limit: int, prefix: Sequence[int] = ()) -> Proposal:
-        """Guess up to `limit` tokens that follow the request's text plus the hypothetical `prefix`."""
+        """Guess up to `limit` tokens that follow the request's text plus the hypothetical `prefix`.
 
-    def accept(self, rid: str, tokens: Sequence[int], verified: int | None = None) -> None:
-        """Append the emitted `tokens` and score every guess since the last call.
-
-        `verified` is how many tokens of the last proposal went into the verify pass (None: all of them);
-        only those are counted as proposed.
+        A call without prefix starts a new round: guesses that were not accepted until then are dropped.
         """
+
+    def accept(self, rid: str, tokens: Sequence[int]) -> None:
+        """Append the emitted `tokens` (accepted guesses and the bonus token); score this round's guesses."""
 
     def end(self, rid: str) -> None:
         """Forget the request. Text that it left in shared indexes stays."""
