@@ -1,0 +1,178 @@
+"""What a round costs: T = overhead + catch-up + draft steps + verify(batch, extra rows), fitted online.
+
+Each part is a small linear model in the round's shape, a Kalman filter with clipped innovations: outliers
+(a prefill in between, a pause of the machine) move it little, a drift of the whole machine moves all of it
+(process noise along the coefficients themselves, so that shapes not run lately drift along). What a straight
+line cannot say about the verify pass (kernels have steps) is kept per shape as a ratio.
+
+Before anything is measured, all parts are guesses relative to one plain token; only ratios matter to a plan.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from sgl_spec.control.base import RoundRecord
+
+CLIP = 3.0  # an innovation counts for at most so many standard deviations
+NOISE = 0.05  # first guess of the relative measurement noise
+DRIFT = 2e-4  # process noise per round, relative, along the coefficients
+SHAPES = 512  # verify shapes remembered
+SHAPE_STRENGTH = 3.0  # rounds that the straight line is worth against a shape's own ratio
+
+# Guesses relative to a plain token at batch 1: (constant, per request, per extra row, any extra row at all).
+VERIFY_GUESS = (0.75, 0.25, 0.08, 0.02)
+DRAFT_GUESS = (0.10, 0.01)  # (constant, per row) of a draft step
+CATCHUP_GUESS = (0.11, 0.01)  # (constant, per token)
+OVERHEAD_GUESS = (0.02, 0.005, 0.02)  # (constant, per request, any draft at all)
+
+
+@dataclass(slots=True)
+class Line:
+    """y ~ theta . x, robust and recursive. `guess` gives the proportions before the first observation."""
+
+    guess: tuple[float, ...]
+    theta: list[float] = field(init=False)
+    spread: list[list[float]] = field(init=False)  # covariance of theta
+    noise: float = 0.0  # standard deviation of y; 0 = nothing seen
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self._start(1.0)
+
+    def _start(self, scale: float) -> None:
+        self.theta = [scale * value for value in self.guess]
+        size = len(self.guess)
+        self.spread = [[0.0] * size for _ in range(size)]
+        for i, value in enumerate(self.theta):
+            self.spread[i][i] = (0.7 * value) ** 2
+
+    def __call__(self, x: tuple[float, ...]) -> float:
+        """The predicted y, never negative."""
+        return max(0.0, sum(map(float.__mul__, self.theta, x)))
+
+    def observe(self, x: tuple[float, ...], y: float, correction: float = 1.0) -> None:
+        """Learn that shape x cost y milliseconds; the prediction was corrected by the factor `correction`."""
+        if self.count == 0:
+            guessed = self(x)
+            self._start(y / correction / guessed if guessed > 0.0 and y > 0.0 else 1.0)
+            self.noise = NOISE * max(y, 1e-3)
+        self.count += 1
+        theta, spread = self.theta, self.spread
+        size = range(len(theta))
+        for i in size:
+            drift = DRIFT * theta[i]
+            row = spread[i]
+            for j in size:
+                row[j] += drift * theta[j]
+            row[i] += 1e-2 * drift * theta[i]
+        gain = [correction * sum(map(float.__mul__, row, x)) for row in spread]
+        variance = correction * sum(map(float.__mul__, gain, x)) + self.noise**2
+        error = y - correction * self(x)
+        bound = CLIP * math.sqrt(variance)
+        error = max(-bound, min(bound, error))
+        step = error / variance
+        for i in size:
+            theta[i] = max(theta[i] + gain[i] * step, 0.0)  # no part gets cheaper with more of it
+            factor = gain[i] / variance
+            row = spread[i]
+            for j in size:
+                row[j] -= factor * gain[j]
+        self.noise += 0.05 * (1.25 * min(abs(error), CLIP * self.noise) - self.noise)
+        self.noise = max(self.noise, 1e-3 * abs(y), 1e-6)
+
+
+@dataclass(slots=True)
+class CostModel:
+    """Milliseconds of a round and of its parts."""
+
+    verify: Line = field(default_factory=lambda: Line(VERIFY_GUESS))
+    draft: Line = field(default_factory=lambda: Line(DRAFT_GUESS))
+    catchup: Line = field(default_factory=lambda: Line(CATCHUP_GUESS))
+    overhead: Line = field(default_factory=lambda: Line(OVERHEAD_GUESS))
+    shapes: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)  # log ratio, rounds
+
+    def verify_ms(self, batch: int, extra: int) -> float:
+        """The target's pass over `batch` requests with `extra` guesses in all."""
+        line = self.verify((1.0, float(batch), float(extra), float(extra > 0)))
+        return line * self._ratio(batch, extra)
+
+    def step_ms(self, rows: float) -> float:
+        """One draft forward for `rows` requests."""
+        return self._scaled(self.draft, (1.0, rows))
+
+    def catchup_ms(self, tokens: float) -> float:
+        """The draft's first forward of a round, over `tokens` positions."""
+        return self._scaled(self.catchup, (1.0, tokens))
+
+    def overhead_ms(self, batch: int, drafting: bool) -> float:
+        """What is spent outside the models."""
+        return self._scaled(self.overhead, (1.0, float(batch), float(drafting)))
+
+    def plain_ms(self, batch: int) -> float:
+        """A round without drafts."""
+        return self.verify_ms(batch, 0) + self.overhead_ms(batch, drafting=False)
+
+    def observe(self, record: RoundRecord) -> None:
+        """Learn from a round; one that reports no time is ignored."""
+        batch, extra = record.batch, record.rows - record.batch
+        if batch == 0 or record.verify_ms <= 0.0:
+            return
+        x = (1.0, float(batch), float(extra), float(extra > 0))
+        ratio = self._ratio(batch, extra)
+        self.verify.observe(x, record.verify_ms, ratio)
+        self._observe_shape(batch, extra, record.verify_ms / max(self.verify(x), 1e-9))
+        if record.draft_steps > 0:
+            rows = max(record.draft_rows, record.draft_steps) / record.draft_steps
+            self.draft.observe((1.0, rows), record.draft_ms / record.draft_steps)
+        if record.catchup_tokens > 0:
+            self.catchup.observe((1.0, float(record.catchup_tokens)), record.catchup_ms)
+        rest = record.total_ms - record.verify_ms - record.draft_ms - record.catchup_ms
+        self.overhead.observe((1.0, float(batch), float(extra > 0)), max(rest, 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fitted model, JSON-ready."""
+        lines = {name: getattr(self, name) for name in ("verify", "draft", "catchup", "overhead")}
+        return {
+            "lines": {
+                name: {"theta": line.theta, "noise": line.noise} for name, line in lines.items() if line.count
+            },
+            "shapes": [[*shape, *value] for shape, value in self.shapes.items()],
+        }
+
+    def load(self, values: dict[str, Any]) -> None:
+        """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
+        for name, saved in values["lines"].items():
+            if name not in ("verify", "draft", "catchup", "overhead"):
+                raise KeyError(name)
+            line: Line = getattr(self, name)
+            theta, noise = [float(v) for v in saved["theta"]], float(saved["noise"])
+            if len(theta) != len(line.guess) or not all(map(math.isfinite, [*theta, noise])) or noise <= 0.0:
+                raise ValueError(f"{name} is not a fitted line")
+            line.theta, line.noise, line.count = theta, noise, 1
+            for i, value in enumerate(theta):  # another day, another load: half-trusted
+                line.spread[i] = [(0.2 * value) ** 2 if i == j else 0.0 for j in range(len(theta))]
+        self.shapes = {(int(b), int(e)): (float(r), min(float(n), 3.0)) for b, e, r, n in values["shapes"]}
+
+    def _scaled(self, line: Line, x: tuple[float, ...]) -> float:
+        """`line`, or its guess in units of a plain token while it has seen nothing."""
+        if line.count:
+            return line(x)
+        return line(x) * self.verify((1.0, 1.0, 0.0, 0.0))
+
+    def _ratio(self, batch: int, extra: int) -> float:
+        known = self.shapes.get((batch, extra))
+        if known is None:
+            return 1.0
+        return math.exp(known[0] * known[1] / (known[1] + SHAPE_STRENGTH))
+
+    def _observe_shape(self, batch: int, extra: int, ratio: float) -> None:
+        mean, count = self.shapes.pop((batch, extra), (0.0, 0.0))
+        count = min(count + 1.0, 30.0)
+        error = math.log(max(ratio, 1e-3)) - mean
+        limit = 0.7 if count <= 2.0 else 0.15
+        self.shapes[batch, extra] = (mean + max(-limit, min(limit, error)) / count, count)
+        if len(self.shapes) > SHAPES:
+            del self.shapes[next(iter(self.shapes))]

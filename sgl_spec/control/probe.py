@@ -1,0 +1,85 @@
+"""Looking again at a draft that did not pay: rarely, cheaply, counted, and under a budget.
+
+A program whose best K is 0 learns nothing any more. It is probed with one short draft of one request after a
+pause, which doubles with each probe that fails, up to `LONGEST`; a probe that is accepted whole is followed
+up at once. All probes of a server share one account: what they cost above plain rounds may not exceed a small
+head start plus a share of all time. So the loss is bounded whatever requests come in.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from sgl_spec.control.acceptance import MAX_PROGRAMS, ProgramKey
+
+SHORTEST, LONGEST = 24, 1536  # rounds between probes
+HEAD_START = 4.0  # plain rounds that may be lost before any time has passed
+FOLLOW_UPS = 3  # accepted probes in a row that are followed up at once
+
+
+@dataclass(slots=True)
+class Account:
+    """Milliseconds spent and earned."""
+
+    share: float
+    elapsed: float = 0.0
+    spent: float = 0.0
+
+    def allows(self, plain_ms: float) -> bool:
+        """Whether another probe may be paid for."""
+        return self.spent < HEAD_START * plain_ms + self.share * self.elapsed
+
+
+@dataclass(slots=True)
+class Pause:
+    """Of one program."""
+
+    wait: int = SHORTEST
+    since: int = 0  # rounds since the last probe
+    streak: int = 0
+
+
+@dataclass(slots=True)
+class Prober:
+    """When to probe which program."""
+
+    account: Account
+    pauses: OrderedDict[ProgramKey, Pause] = field(default_factory=OrderedDict)
+    probes: int = 0
+    hits: int = 0  # probes with at least one token accepted
+
+    def pause(self, key: ProgramKey) -> Pause:
+        """The program's state, made if it is new."""
+        state = self.pauses.get(key)
+        if state is None:
+            state = self.pauses[key] = Pause()
+            if len(self.pauses) > MAX_PROGRAMS:
+                self.pauses.popitem(last=False)
+        else:
+            self.pauses.move_to_end(key)
+        return state
+
+    def due(self, key: ProgramKey, plain_ms: float) -> bool:
+        """One more round at K=0 went by: is it time?"""
+        state = self.pause(key)
+        state.since += 1
+        return state.since >= state.wait and self.account.allows(plain_ms)
+
+    def result(self, key: ProgramKey, proposed: int, accepted: int) -> None:
+        """A probe came back."""
+        state = self.pause(key)
+        self.probes += 1
+        self.hits += accepted > 0
+        state.since = 0
+        if proposed > 0 and accepted == proposed and state.streak < FOLLOW_UPS:
+            state.streak += 1
+            state.wait = 1
+            return
+        state.wait = min(max(2 * state.wait, 2 * SHORTEST), LONGEST) if accepted == 0 else SHORTEST
+        state.streak = 0
+
+    def works(self, key: ProgramKey) -> None:
+        """The program drafts again: the next time that it stops, pauses start short."""
+        state = self.pause(key)
+        state.wait, state.since, state.streak = SHORTEST, 0, 0
