@@ -36,7 +36,7 @@ class _Space:
     """What one namespace shares."""
 
     def __init__(self, capacity: int) -> None:
-        self.index = SuffixIndex(capacity, min(256, capacity // 4))
+        self.index = SuffixIndex(capacity, min(256, capacity // 16))
         self.calibration = Calibration()
         self.live = 0  # requests
         self.blocks: dict[int, tuple[int, ...]] = {}  # hash of a prompt's leading blocks -> their chunks

@@ -279,7 +279,7 @@ class SuffixIndex:
         assert self.floor > 0
         assert all(0 <= c <= n <= self.chunk for c, n in zip(self._carried, self._length, strict=True))
         for n, heads, prevs in zip(ORDERS, self._heads, self._prevs, strict=True):
-            for h in range(self.capacity):
+            for h in np.flatnonzero(np.frombuffer(heads, dtype=np.int64) >= self.floor).tolist():
                 seen: set[int] = set()
                 v = heads[h]
                 while v >= self.floor:

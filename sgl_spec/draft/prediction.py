@@ -31,6 +31,7 @@ LONGEST = 16  # a match is measured up to this length
 
 # Cells: START is the untried beginning, then by how many tokens matched up to the pointer.
 START = -1
+FIRST = 4  # the first token of the output is right: as good as this many matched tokens
 _LEAST_RUN = (0, 3, 4, 6, 9, 17)
 _PRIOR = (0.8, 0.5, 0.6, 0.75, 0.85, 0.92, 0.96)
 _CELL = tuple(1 + sum(run >= least for least in _LEAST_RUN[1:]) for run in range(_LEAST_RUN[-1] + 1))
@@ -38,6 +39,11 @@ _CELL = tuple(1 + sum(run >= least for least in _LEAST_RUN[1:]) for run in range
 
 def _cell(run: int) -> int:
     return 0 if run == START else _CELL[min(run, _LEAST_RUN[-1])]
+
+
+def _ahead(run: int, i: int) -> int:
+    """Return the run after `i` more right tokens."""
+    return run + i if run != START or i == 0 else FIRST + i - 1
 
 
 class _Pointer:
@@ -69,7 +75,7 @@ class _Text:
             if at is not None and at < len(text) and text[at] == t:
                 hits.append(at)
                 pointer.at = at + 1
-                pointer.run = max(pointer.run, 0) + 1
+                pointer.run = FIRST if pointer.run == START else pointer.run + 1
                 continue
             if at is not None:
                 pointer.lost_at = at
@@ -165,7 +171,7 @@ class PredictionSource:
         if pointer.at is None or limit <= 0:
             return proposal
         tokens = text.tokens[pointer.at : pointer.at + limit]
-        cells = [_cell(pointer.run if i == 0 else max(pointer.run, 0) + i) for i in range(len(tokens))]
+        cells = [_cell(_ahead(pointer.run, i)) for i in range(len(tokens))]
         proposal.tokens, proposal.sources = tokens, [PREDICTION] * len(tokens)
         proposal.acceptance = [request.cells.estimate[c] for c in cells]
         request.guess.append((list(prefix), tokens, cells))

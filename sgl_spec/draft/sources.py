@@ -74,12 +74,15 @@ class HostSources:
         return best
 
     def accept(self, rid: str, tokens: Sequence[int], verified: int = 0) -> None:
-        """Append the emitted `tokens`; `verified` guesses of the last proposal had gone into the verify pass."""
+        """Append the emitted `tokens`. `verified` guesses of the last proposal were in the verify pass."""
         report = self._report(rid)
-        last = self._last.pop(rid, None)
+        last = self._last.pop(rid, None) or Proposal()
+        if verified > len(last):
+            raise SpecError(
+                f"Request {rid!r}: verified={verified} but only {len(last)} guesses were proposed."
+            )
         right = True
-        for i in range(verified if last else 0):
-            assert last is not None
+        for i in range(verified):
             right = right and i < len(tokens) and last.tokens[i] == tokens[i]
             for counts in (report.by_source, self.totals):
                 count = counts.setdefault(last.sources[i], SourceCount())
