@@ -1,0 +1,32 @@
+// AVX-512.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels.h"
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#endif
+#define SIMD_AVX512
+#include "simd.h"
+#include "linear_impl.h"
+#include "table.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+namespace sgl_spec {
+const Kernels* kernels_avx512() { static const Kernels table = make_table("avx512"); return &table; }
+}  // namespace sgl_spec
+#else
+namespace sgl_spec {
+const Kernels* kernels_avx512() { return nullptr; }
+}  // namespace sgl_spec
+#endif

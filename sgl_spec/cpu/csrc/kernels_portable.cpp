@@ -1,0 +1,15 @@
+// Any machine: the compiler vectorises for its baseline (SSE2, NEON).
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels.h"
+
+#define SIMD_PORTABLE
+#include "simd.h"
+#include "linear_impl.h"
+#include "table.h"
+
+namespace sgl_spec {
+const Kernels* kernels_portable() { static const Kernels table = make_table("portable"); return &table; }
+}  // namespace sgl_spec

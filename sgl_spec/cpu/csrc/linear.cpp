@@ -1,0 +1,120 @@
+#include "linear.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "memory.h"
+#include "pool.h"
+
+namespace sgl_spec {
+
+namespace {
+
+constexpr int64_t kRowBlockBytes = int64_t{384} << 10;  // of x: stays in L2 while all the weights pass by
+
+float from_bf16(uint16_t v) {
+  uint32_t bits = static_cast<uint32_t>(v) << 16;
+  float f;
+  std::memcpy(&f, &bits, 4);
+  return f;
+}
+
+// Round to nearest, ties to even; a NaN stays a NaN.
+uint16_t to_bf16(float f) {
+  uint32_t bits;
+  std::memcpy(&bits, &f, 4);
+  if (std::isnan(f)) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// Symmetric, one scale per output. A row that holds a NaN or an infinity gets a NaN scale: all of its results
+// are NaN, instead of a wrong number.
+float int8_scale(const float* row, int64_t k) {
+  float most = 0.0f;
+  for (int64_t i = 0; i < k; ++i) {
+    if (!std::isfinite(row[i])) return std::nanf("");
+    most = std::max(most, std::fabs(row[i]));
+  }
+  return most / 127.0f;
+}
+
+int8_t to_int8(float v, float scale) {
+  if (!(scale > 0.0f)) return 0;
+  return static_cast<int8_t>(std::lrintf(std::min(127.0f, std::max(-127.0f, v / scale))));
+}
+
+float* scratch(std::size_t floats) {
+  thread_local std::vector<float> buffer;
+  if (buffer.size() < floats) buffer.resize(floats);
+  return buffer.data();
+}
+
+}  // namespace
+
+PackedLinear::PackedLinear(const void* weight, bool weight_is_bf16, int64_t n, int64_t k, const float* bias,
+                           Storage storage, const std::string& isa)
+    : kernels_(&kernels_for(isa)), storage_(storage), n_(n), k_(k) {
+  const int which = static_cast<int>(storage);
+  const int64_t width = kernels_->panel_width[which];
+  const int64_t item = storage == Storage::kFp32 ? 4 : storage == Storage::kBf16 ? 2 : 1;
+  panels_ = (n + width - 1) / width;
+  bytes_ = panels_ * width * k * item;
+  packed_ = huge_alloc(static_cast<std::size_t>(std::max<int64_t>(bytes_, 1)));
+  if (bias) bias_.assign(bias, bias + n);
+  if (storage == Storage::kInt8) scale_.assign(static_cast<std::size_t>(n), 0.0f);
+  std::vector<float> row(static_cast<std::size_t>(k));
+  for (int64_t i = 0; i < n; ++i) {
+    if (weight_is_bf16) {
+      const auto* src = static_cast<const uint16_t*>(weight) + i * k;
+      for (int64_t j = 0; j < k; ++j) row[j] = from_bf16(src[j]);
+    } else {
+      std::memcpy(row.data(), static_cast<const float*>(weight) + i * k, k * sizeof(float));
+    }
+    const int64_t base = (i / width) * width * k + i % width;  // of element k = 0
+    if (storage == Storage::kFp32) {
+      auto* out = static_cast<float*>(packed_.get());
+      for (int64_t j = 0; j < k; ++j) out[base + j * width] = row[j];
+    } else if (storage == Storage::kBf16) {
+      auto* out = static_cast<uint16_t*>(packed_.get());
+      for (int64_t j = 0; j < k; ++j) out[base + j * width] = to_bf16(row[j]);
+    } else {
+      auto* out = static_cast<int8_t*>(packed_.get());
+      const float scale = scale_[i] = int8_scale(row.data(), k);
+      for (int64_t j = 0; j < k; ++j) out[base + j * width] = to_int8(row[j], scale);
+    }
+  }
+}
+
+void PackedLinear::forward(const float* x, int64_t ldx, int64_t rows, float* y, int64_t ldy) const {
+  if (rows <= 0 || n_ == 0) return;
+  if (k_ == 0) {
+    for (int64_t m = 0; m < rows; ++m)
+      for (int64_t i = 0; i < n_; ++i) y[m * ldy + i] = bias_.empty() ? 0.0f : bias_[i];
+    return;
+  }
+  const int64_t tile = kernels_->tile_rows;
+  const int64_t fit = kRowBlockBytes / (k_ * 4) / tile * tile;
+  const int64_t block = std::max<int64_t>(fit, tile * 8);
+  float* xt = scratch(static_cast<std::size_t>(std::min(rows, block) * k_));
+  const int64_t threads = get_threads();
+  for (int64_t r0 = 0; r0 < rows; r0 += block) {
+    const int64_t here = std::min(block, rows - r0);
+    kernels_->pack_rows(x + r0 * ldx, ldx, here, k_, 0, tile_count(here, tile), xt);
+    LinearArgs args{packed_.get(), scale_.empty() ? nullptr : scale_.data(), bias_.empty() ? nullptr : bias_.data(),
+                    xt, y + r0 * ldy, n_, k_, here, ldy, 0, panels_};
+    if (threads == 1) {
+      kernels_->linear[static_cast<int>(storage_)](args);
+      continue;
+    }
+    const int64_t step = std::max<int64_t>(12, (panels_ + threads * 4 - 1) / (threads * 4) / 12 * 12);
+    parallel((panels_ + step - 1) / step, [&](int64_t i) {
+      LinearArgs part = args;
+      part.panel_begin = i * step;
+      part.panel_end = std::min(panels_, (i + 1) * step);
+      kernels_->linear[static_cast<int>(storage_)](part);
+    });
+  }
+}
+
+}  // namespace sgl_spec
