@@ -6,7 +6,6 @@ died, a check did not hold), 2 bad input, 130 interrupted.
 
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from typer.main import get_command
 
 from sgl_spec.console import people, sentence, table
 from sgl_spec.errors import ConfigError, SpecError
+from sgl_spec.names import nearest
 
 
 class Command(NamedTuple):
@@ -26,7 +26,13 @@ class Command(NamedTuple):
     example: str
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, Command] = {
+    "plan": Command(
+        "sgl_spec.advise.plan_cli:plan",
+        "How much memory a target and its draft need.",
+        "plan --preset article",
+    ),
+}
 
 # Base class of typer's own usage errors; typer keeps a private copy of click, so it is reached from here.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -82,12 +88,6 @@ def _as_app(name: str, target: typer.Typer | Callable[..., Any]) -> typer.Typer:
     context = {"help_option_names": ["-h", "--help"]} | getattr(target, "context_settings", {})
     app.command(name, context_settings=context)(target)
     return app
-
-
-def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
-    """' (did you mean X?)' for the known name nearest to `name`, or nothing."""
-    match = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {match[0]!r}?)" if match else ""
 
 
 def _print_commands() -> None:
