@@ -7,7 +7,6 @@ Unknown keys and values out of range raise `ConfigError`: one sentence with the 
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sgl_spec.errors import ConfigError
+from sgl_spec.names import nearest
 
 ENV = "SGL_SPEC_CONFIG"
 MAX_DRAFTS = 32  # the verify kernels and the position statistics are sized for it
@@ -86,8 +86,8 @@ class SpecConfig(_Strict):
         default=None,
         ge=0.0,
         le=1.0,
-        description="Drafting stops when the product of draft probabilities falls below it; none: below what "
-        "the cost model says that one more token must be worth.",
+        description="Drafting stops when the product of the draft's largest probabilities falls below it; "
+        "none: below what the cost model says that one more token must be worth.",
     )
     probe_share: float = Field(
         default=0.01,
@@ -244,9 +244,7 @@ def shown(value: object) -> str:
 def unknown_name(where: str, name: object, known: list[str]) -> str:
     """One sentence for an unknown key, with the nearest known one."""
     text = str(name)[:MAX_NAME]
-    near = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known) + "."
-    return f"{where} has no option {shown(text)}: {hint}"
+    return f"{where} has no option {shown(text)}{nearest(text, known)}."
 
 
 def sentence(model: type[_Strict], error: ValidationError) -> str:

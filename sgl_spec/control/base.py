@@ -46,7 +46,6 @@ class RequestRound:
     proposed: int  # tokens really verified; below the chosen K after an early stop
     accepted: int  # 0 <= accepted <= proposed, the bonus token not counted
     sources: Sequence[str] = ()  # of each proposed token; empty means all by the draft model
-    confidences: Sequence[float] = ()  # q of each proposed token, where there is one; optional
 
 
 @dataclass(slots=True)
@@ -79,7 +78,11 @@ class Controller(Protocol):
         ...
 
     def confidence(self, view: RequestView) -> float:
-        """Drafting of this request stops when the product of its draft probabilities is below this."""
+        """Drafting of this request stops when the product of the draft's largest probabilities is below this.
+
+        The worker must decide before it draws a guess (from the draft's logits, never from the drawn token):
+        dropping drawn guesses by their probability changes the output's law.
+        """
         ...
 
     def observe(self, record: RoundRecord) -> None:
