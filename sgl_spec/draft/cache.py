@@ -6,11 +6,13 @@ that length the request's own text goes before its program's, and that before th
 Rejected guesses are not kept: what the target said instead is known, and that is what will be accepted.
 
 Isolation: a request only touches the index and the statistics of its own namespace, so neither text nor
-timing depends on what other tenants said. With `cache=False`, or when MAX_NAMESPACES others are live, a
-request searches a private index of its own text that goes with it.
+timing depends on what other tenants said. With `cache=False`, or while `max_tenants` other tenants are live,
+a request searches a private index of its own text that ends with it.
 
-Memory: `capacity_tokens` * 52 bytes for each of at most `max_namespaces` namespaces, and as much per token of
-context for each live private index. Within an index, text that was not used since it was written goes first.
+Memory: half of `memory_bytes` for the default namespace "", the other half in equal shares for `max_tenants`
+named ones, of which the least recently used idle one makes room. A share is allocated when it is first used
+and never grows; within it, text that was not used since it was written goes first. Private indexes come on
+top: BYTES_PER_TOKEN times (tokens of the context + PRIVATE_ROOM, rounded up to a power of two).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from sgl_spec.draft.calibration import INDEX_PRIOR, NAMESPACE, OWN, PROGRAM, Cal
 from sgl_spec.draft.index import LONGEST, OVERLAP, SuffixIndex, Writer
 from sgl_spec.errors import ConfigError, SpecError
 
-MIN_CAPACITY = 1024
+BYTES_PER_TOKEN = SuffixIndex.BYTES_PER_TOKEN
+MIN_CAPACITY = 1024  # tokens of a share
 PRIVATE_ROOM = 2048  # tokens of output that a private index holds beside the prompt
 MAX_PRIVATE = 1 << 16  # tokens; a longer context is searched in its last part
 BLOCK = 32  # tokens per block of a prompt, for recognising shared prefixes
@@ -65,18 +68,20 @@ class _Request:
 
 
 class DraftCache:
-    """A host source ("prompt" and "cache") over suffix indexes; safe to call from several threads.
+    """A host source ("prompt" and "cache") over suffix indexes; safe to call from several threads."""
 
-    capacity_tokens: tokens per namespace, >= 1024, rounded down to a power of two.
-    """
-
-    def __init__(self, capacity_tokens: int = 1 << 18, max_namespaces: int = 8) -> None:
-        if capacity_tokens < MIN_CAPACITY:
-            raise ConfigError(f"capacity_tokens={capacity_tokens} is too small: give {MIN_CAPACITY} or more.")
-        if max_namespaces < 1:
-            raise ConfigError(f"max_namespaces={max_namespaces} leaves no room: give 1 or more.")
-        self._capacity = 1 << (capacity_tokens.bit_length() - 1)
-        self._max_namespaces = max_namespaces
+    def __init__(self, memory_bytes: int = 64 << 20, max_tenants: int = 7) -> None:
+        if max_tenants < 1:
+            raise ConfigError(f"max_tenants={max_tenants} leaves no room for a namespace: give 1 or more.")
+        self._default = memory_bytes // 2 // BYTES_PER_TOKEN  # tokens
+        self._share = memory_bytes // 2 // max_tenants // BYTES_PER_TOKEN
+        if self._share < MIN_CAPACITY:
+            least = 2 * max_tenants * MIN_CAPACITY * BYTES_PER_TOKEN
+            raise ConfigError(
+                f"A draft cache of {memory_bytes} bytes is too small for {max_tenants} tenants: "
+                f"give {least} or more, or fewer tenants."
+            )
+        self._max_tenants = max_tenants
         self._spaces: OrderedDict[str, _Space] = OrderedDict()
         self._requests: dict[str, _Request] = {}
         self._lock = threading.RLock()
@@ -108,12 +113,14 @@ class DraftCache:
         """Return the namespace's space; None when all that fit are in use by live requests."""
         space = self._spaces.get(namespace)
         if space is None:
-            if len(self._spaces) >= self._max_namespaces:
-                idle = next((name for name, s in self._spaces.items() if not s.live), None)
+            tenants = [name for name in self._spaces if name]
+            if namespace and len(tenants) >= self._max_tenants:
+                idle = next((name for name in tenants if not self._spaces[name].live), None)
                 if idle is None:
                     return None
                 del self._spaces[idle]
-            space = self._spaces[namespace] = _Space(self._capacity)
+            tokens = self._share if namespace else self._default
+            space = self._spaces[namespace] = _Space(1 << (tokens.bit_length() - 1))
         self._spaces.move_to_end(namespace)
         return space
 
@@ -129,13 +136,13 @@ class DraftCache:
             if chunks and chunks[0] >= oldest and known == i - BLOCK:
                 known = i
                 request.own = set(chunks)
-        start = max(0, known - OVERLAP, len(context) - self._capacity // 2)
+        start = max(0, known - OVERLAP, len(context) - index.capacity // 2)
         if start < len(context):
             index.append(request.writer, context[start : start + 1])
             first = request.writer.chunk
             index.append(request.writer, context[start + 1 :])
             request.own.update(range(first, request.writer.chunk + 1))
-        if len(space.blocks) > self._capacity // BLOCK:
+        if len(space.blocks) > index.capacity // BLOCK:
             space.blocks = {k: c for k, c in space.blocks.items() if c[0] >= oldest}
         own = tuple(sorted(request.own))
         space.blocks.update(dict.fromkeys(keys[known // BLOCK :], own))
@@ -229,7 +236,7 @@ class DraftCache:
     def check_integrity(self) -> None:
         """Raise AssertionError when an index or the bookkeeping around it is inconsistent."""
         with self._lock:
-            assert len(self._spaces) <= self._max_namespaces
+            assert sum(bool(name) for name in self._spaces) <= self._max_tenants
             for space in self._spaces.values():
                 space.index.check_integrity()
                 assert space.live == sum(r.space is space for r in self._requests.values())

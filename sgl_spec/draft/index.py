@@ -53,6 +53,8 @@ class SuffixIndex:
     capacity, chunk: tokens, powers of two, capacity >= 2 * chunk, chunk >= 32.
     """
 
+    BYTES_PER_TOKEN = 4 + 16 * len(ORDERS)
+
     def __init__(self, capacity: int = 1 << 18, chunk: int = 256) -> None:
         if capacity & (capacity - 1) or chunk & (chunk - 1) or capacity < 2 * chunk or chunk < 4 * OVERLAP:
             raise ValueError(f"capacity {capacity}, chunk {chunk}: powers of two, chunk >= 32, 2 chunks")
@@ -84,7 +86,7 @@ class SuffixIndex:
 
     def nbytes(self) -> int:
         """Return the bytes of the tables: allocated at once, they never grow."""
-        return self.capacity * (4 + 16 * len(ORDERS))
+        return self.capacity * self.BYTES_PER_TOKEN
 
     # -- writing ---------------------------------------------------------------------------------------
 

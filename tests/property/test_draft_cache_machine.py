@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sgl_spec.draft.base import SourceOptions
-from sgl_spec.draft.cache import DraftCache
+from sgl_spec.draft.cache import BYTES_PER_TOKEN, DraftCache
 
 CAPACITY = 1024  # tokens: small, so that texts are evicted
-TENANTS = ("", "b", "c")
+TENANTS = ("a", "b", "c")  # one more than fit
 LIVE = 6
 
 
@@ -24,7 +24,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = DraftCache(CAPACITY, max_namespaces=2)
+        self.cache = DraftCache(4 * CAPACITY * BYTES_PER_TOKEN, max_tenants=2)
         self.live: dict[str, tuple[SourceOptions, list[int]]] = {}  # request -> its text since the last flush
         self.tails: dict[str, list[int]] = {}  # request -> its last tokens
         self.known: dict[str, list[list[int]]] = {}  # namespace -> texts that may be proposed
@@ -97,8 +97,7 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def sound(self) -> None:
         self.cache.check_integrity()
-        private = sum(not o.cache for o, _ in self.live.values()) + len(self.live)
-        assert self.cache.nbytes() <= 2 * CAPACITY * 52 + private * 4096 * 52
+        assert self.cache.nbytes() <= (2 * CAPACITY + len(self.live) * 4096) * BYTES_PER_TOKEN
 
 
 TestCache = CacheMachine.TestCase
