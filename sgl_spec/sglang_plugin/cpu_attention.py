@@ -24,7 +24,7 @@ def rows_of_tokens(forward_batch: ForwardBatch) -> torch.Tensor:
     lengths = forward_batch.extend_seq_lens
     if forward_batch.forward_mode.is_decode():
         return rows
-    if forward_batch.forward_mode.is_target_verify() or lengths is None:
+    if lengths is None:
         return rows.repeat_interleave(forward_batch.input_ids.shape[0] // rows.shape[0])
     return rows.repeat_interleave(lengths.long())
 

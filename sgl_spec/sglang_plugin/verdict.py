@@ -1,0 +1,154 @@
+"""From the target's logits to the tokens that a round emits: `sgl_spec.verify` applied to an SGLang batch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sglang.srt.layers.sampler import apply_custom_logit_processor
+from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
+
+from sgl_spec.sglang_plugin.chains import Sampling, filters
+from sgl_spec.sglang_plugin.requests import EVERY_TOKEN, Track
+from sgl_spec.verify.accept import DraftLaw, accept_chain, accept_greedy
+from sgl_spec.verify.processors import Rows, adjust_logits, target_probs
+from sgl_spec.verify.seeded import seeded_tokens
+
+GREEDY = Sampling(temperature=1.0, top_k=1, top_p=1.0, min_p=0.0)
+
+
+@dataclass(slots=True)
+class Guessed:
+    """What one request sends into verification."""
+
+    tokens: list[int]
+    laws: list[torch.Tensor | None]  # q of each token over `hot_ids`; None is a point mass
+    sources: list[str]
+    confidences: list[float]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """`accepted` [B] counts guesses only; `tokens` [B, stride] holds them and the bonus token, then PAD."""
+
+    accepted: torch.Tensor
+    tokens: torch.Tensor
+
+
+def judge(
+    batch: Any, tracks: list[Track], guessed: list[Guessed], logits: torch.Tensor, hot_ids: torch.Tensor | None
+) -> Verdict:
+    """Decide for every request which guesses survive. `logits` [rows, V] is adjusted in place."""
+    lens = [len(g.tokens) for g in guessed]
+    rows = Rows(starts=_starts(lens), lens=lens, drafts=[g.tokens for g in guessed])
+    info = batch.sampling_info
+    adjust_logits(
+        logits,
+        rows,
+        penalties=[t.penalties for t in tracks],
+        grammar=_grammar(batch, rows) if batch.has_grammar else None,
+        bias=info.logit_bias,
+    )
+    if info.has_custom_logit_processor:
+        _apply_processors(logits, rows, info)
+    stride = max(lens) + 1
+    drafts = torch.tensor([g.tokens + [0] * (stride - 1 - len(g.tokens)) for g in guessed], dtype=torch.int64)
+    drafts = drafts.reshape(len(lens), stride - 1)
+    counts = torch.tensor(lens)
+    if all(t.sampling is None for t in tracks):
+        return Verdict(*accept_greedy(drafts, counts, padded(logits.argmax(dim=-1), lens)))
+    samplings = [t.sampling or GREEDY for t in tracks]
+    p = target_probs(logits, _row_filters(samplings, rows))
+    verdict = Verdict(
+        *accept_chain(p, drafts, counts, draft_law(guessed, stride - 1, hot_ids), starts=torch.tensor(rows.starts))
+    )
+    seeded = [i for i, s in enumerate(samplings) if s.seed is not None]
+    if seeded:
+        _judge_seeded(seeded, batch, samplings, p, drafts, counts, rows, verdict)
+    return verdict
+
+
+def _starts(lens: list[int]) -> list[int]:
+    starts, total = [], 0
+    for length in lens:
+        starts.append(total)
+        total += length + 1
+    return starts
+
+
+def padded(values: torch.Tensor, lens: list[int]) -> torch.Tensor:
+    """Ragged [rows] to [B, max(lens) + 1]; the cells past a request's rows hold 0."""
+    out = values.new_zeros(len(lens), max(lens) + 1)
+    for index, (start, length) in enumerate(zip(_starts(lens), lens, strict=True)):
+        out[index, : length + 1] = values[start : start + length + 1]
+    return out
+
+
+def draft_law(guessed: list[Guessed], width: int, hot_ids: torch.Tensor | None) -> DraftLaw | None:
+    """Stack the draft's laws; positions without one are point masses."""
+    known = next((law for g in guessed for law in g.laws if law is not None), None)
+    if known is None:
+        return None
+    probs = known.new_zeros(len(guessed), width, known.shape[0])
+    point = torch.ones(len(guessed), width, dtype=torch.bool)
+    for i, one in enumerate(guessed):
+        for j, law in enumerate(one.laws):
+            if law is not None:
+                probs[i, j], point[i, j] = law, False
+    return DraftLaw(probs=probs, ids=hot_ids, point=point)
+
+
+def _row_filters(samplings: list[Sampling], rows: Rows) -> Any:
+    made = filters([samplings[i] for i in rows.owner()], "cpu")
+    made.any_greedy = any(s.top_k <= 1 for s in samplings)
+    made.any_filter = any(
+        s.top_k > 1 and (s.top_k < EVERY_TOKEN or s.top_p < 1.0 or s.min_p > 0.0) for s in samplings
+    )
+    return made
+
+
+def _judge_seeded(
+    seeded: list[int],
+    batch: Any,
+    samplings: list[Sampling],
+    p: torch.Tensor,
+    drafts: torch.Tensor,
+    counts: torch.Tensor,
+    rows: Rows,
+    verdict: Verdict,
+) -> None:
+    """Replace the verdict of seeded requests: their tokens are a function of p, seed and position."""
+    lens = [rows.lens[i] for i in seeded]
+    index = [rows.starts[i] + j for i in seeded for j in range(rows.lens[i] + 1)]
+    seeds = torch.tensor([samplings[i].seed for i in seeded for _ in range(rows.lens[i] + 1)])
+    ends = batch.seq_lens_cpu.tolist()
+    positions = torch.tensor([ends[i] + j + 1 for i in seeded for j in range(rows.lens[i] + 1)])
+    tokens = padded(seeded_tokens(p[index], seeds, positions), lens)
+    accepted, emitted = accept_greedy(drafts[seeded][:, : max(lens)], counts[seeded], tokens)
+    verdict.accepted[seeded] = accepted
+    verdict.tokens[seeded, : max(lens) + 1] = emitted
+
+
+def _grammar(batch: Any, rows: Rows) -> Any:
+    """Return a function that masks what each request's grammar forbids, row by row along its guesses."""
+    width = max(rows.lens) + 1
+    children = torch.full((len(rows.lens), width), -1, dtype=torch.int64)
+    tokens = torch.zeros(len(rows.lens), width, dtype=torch.int64)
+    for i, drafts in enumerate(rows.drafts):
+        children[i, : len(drafts)] = torch.arange(1, len(drafts) + 1)
+        tokens[i, 1 : len(drafts) + 1] = torch.tensor(list(drafts), dtype=torch.int64)
+    tree = GrammarTree.from_host(children, torch.full_like(children, -1), tokens)
+    mask = build_grammar_vocab_mask(
+        reqs=batch.reqs, tree=tree, sampling_info=batch.sampling_info, device=batch.device, barrier=None
+    )
+    if mask is None:
+        return None
+    keep = torch.tensor([i * width + j for i, n in enumerate(rows.lens) for j in range(n + 1)])
+    return type(mask)(mask.grammar, mask.vocab_mask[keep]).apply
+
+
+def _apply_processors(logits: torch.Tensor, rows: Rows, info: Any) -> None:
+    """Custom logit processors see one row per request: theirs are decoded plainly (K = 0)."""
+    first = torch.tensor(rows.starts)
+    single = logits[first]
+    apply_custom_logit_processor(single, info)
+    logits[first] = single
