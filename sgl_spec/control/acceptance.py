@@ -1,31 +1,36 @@
 """How likely the next guess is: conditional acceptance a_1..a_K, learnt online, with priors.
 
-Three levels, each the prior of the next: all requests of a source; (program, temperature band, source); the
-request. A node keeps, per position, hits and trials (a trial is a position whose predecessors were all
-accepted), and one ratio: hits over what its parent expected. Its estimate at position j is
+Three levels, each the prior of the next: everything; (program, temperature band); the request. Each row of a
+level keeps, per position, hits and trials (a trial is a position whose predecessors were all accepted), and
+one ratio: hits over what the level above expected. Its estimate at position j is
 
-    (hits_j + STRENGTH * prior_j) / (trials_j + STRENGTH),   prior_j = parent_j * (hits + C) / (expected + C)
+    (hits_j + STRENGTH * prior_j) / (trials_j + STRENGTH),   prior_j = above_j * (hits + C) / (expected + C)
 
-so a request first inherits the program's profile over positions, soon scales it as a whole, and learns single
-positions last. Old evidence fades: each observation weighs 1/decay more than the one before.
+so a request first inherits its program's profile over positions, soon scales it as a whole, and learns single
+positions last. Evidence fades by a factor per round. All rows of a level are one numpy table.
+
+The same tables count how often drafting went on to position j (early stop cuts it): `reach`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
 
-from sgl_spec.config import MAX_DRAFTS
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+ProgramKey = tuple[str, int]  # program, temperature band
 
 STRENGTH = 3.0  # trials that a prior is worth at one position
 RATIO_STRENGTH = 1.0  # accepted tokens that the prior ratio of 1 is worth
 COLD = 0.45  # a before anything was seen: drafts of unknown quality are worth a look, not a gamble
+GOES_ON = 0.995  # chance that drafting goes on, before anything was seen
 CEILING = 0.995
-HEAVY = 1e9  # weights are rescaled before they lose precision
-DECAY_SOURCE, DECAY_PROGRAM, DECAY_REQUEST = 0.999, 0.99, 0.97
+KEEP_ALL, KEEP_PROGRAM, KEEP_REQUEST = 0.9995, 0.99, 0.97  # what a round leaves of older evidence
 MAX_PROGRAMS = 1024  # least recently used program keys are forgotten
-
 BANDS = (0.0, 0.5, 0.85, 1.15)  # upper bounds of the temperature bands but the last
 
 
@@ -34,156 +39,166 @@ def band(temperature: float) -> int:
     return sum(temperature > bound for bound in BANDS)
 
 
-@dataclass(slots=True)
-class Node:
-    """Evidence of one level; `parent` gives the prior, without one it is `cold`."""
+class Table:
+    """Evidence of the rows of one level, by key. Rows of dropped keys are used again."""
 
-    decay: float
-    parent: Node | None = None
-    cold: float = COLD  # without a parent: the estimate before anything was seen
-    hits: list[float] = field(default_factory=list)
-    trials: list[float] = field(default_factory=list)
-    all_hits: float = 0.0
-    all_expected: float = 0.0
-    all_trials: float = 0.0
-    weight: float = 1.0
-    profile: list[float] = field(default_factory=list)  # cached estimates
-    profile_of: tuple[int, int] = (-1, -1)  # versions that the cache was made from
-    version: int = 0
+    def __init__(self, width: int, keep: float, most: int | None = None) -> None:
+        self.keep = keep
+        self.most = most
+        self.rows: dict[Hashable, int] = {}  # in order of use if `most` bounds them
+        self.free: list[int] = []
+        self.hits: Floats = np.zeros((8, width))
+        self.trials: Floats = np.zeros((8, width))
+        self.expected: Floats = np.zeros(8)
 
-    @property
-    def seen(self) -> float:
-        """Trials that still count."""
-        return self.all_trials / self.weight
+    def row(self, key: Hashable) -> int:
+        """The row of a key, made if it is new."""
+        at = self.rows.get(key)
+        if at is not None:
+            if self.most is not None:
+                self.rows[key] = self.rows.pop(key)
+            return at
+        if self.most is not None and len(self.rows) >= self.most:
+            self.drop(next(iter(self.rows)))
+        at = self.free.pop() if self.free else len(self.rows)
+        if at == len(self.expected):
+            self.hits = np.vstack([self.hits, np.zeros_like(self.hits)])
+            self.trials = np.vstack([self.trials, np.zeros_like(self.trials)])
+            self.expected = np.concatenate([self.expected, np.zeros_like(self.expected)])
+        self.rows[key] = at
+        return at
 
-    def estimates(self, upto: int) -> list[float]:
-        """a_1..a_upto."""
-        stamp = (self.version, self.parent.stamp() if self.parent else 0)
-        if stamp != self.profile_of or len(self.profile) < upto:
-            self.profile_of = stamp
-            self.profile = self._compute(max(upto, 8))
-        return self.profile
+    def drop(self, key: Hashable) -> None:
+        """Forget a key; unknown ones are ignored."""
+        at = self.rows.pop(key, None)
+        if at is not None:
+            self.hits[at] = self.trials[at] = self.expected[at] = 0.0
+            self.free.append(at)
 
-    def stamp(self) -> int:
-        """Changes whenever this node's or an ancestor's estimates may have changed."""
-        return self.version + (self.parent.stamp() if self.parent else 0)
+    def estimate(self, rows: Ints, prior: Floats) -> Floats:
+        """a per row and position; `prior` [len(rows), width] is the level above's."""
+        hits, trials = self.hits[rows], self.trials[rows]
+        ratio = (hits.sum(axis=1) + RATIO_STRENGTH) / (self.expected[rows] + RATIO_STRENGTH)
+        scaled = np.minimum(prior * ratio[:, None], CEILING)
+        return np.minimum((hits + STRENGTH * scaled) / (trials + STRENGTH), CEILING)
 
-    def ratio(self) -> float:
-        """How much better than its parent's estimate this node does."""
-        w = self.weight
-        return (self.all_hits / w + RATIO_STRENGTH) / (self.all_expected / w + RATIO_STRENGTH)
+    def learn(self, rows: Ints, hits: Floats, trials: Floats, prior: Floats, rounds: int) -> None:
+        """Add the evidence [n, width] of so many rounds to distinct rows; `prior` as in `estimate`."""
+        keep = self.keep**rounds
+        self.hits[rows] = keep * self.hits[rows] + hits
+        self.trials[rows] = keep * self.trials[rows] + trials
+        self.expected[rows] = keep * self.expected[rows] + (trials * prior).sum(axis=1)
 
-    def scale(self) -> float:
-        """Hits over what the source itself promised (`offered` in `learn`), shrunk to the parent's scale."""
-        prior = self.parent.scale() if self.parent else 1.0
-        w = self.weight
-        return (self.all_hits / w + RATIO_STRENGTH * prior) / (self.all_expected / w + RATIO_STRENGTH)
-
-    def _compute(self, upto: int) -> list[float]:
-        prior = self.parent.estimates(upto) if self.parent else [self.cold] * upto
-        ratio, weight, known = self.ratio(), self.weight, len(self.trials)
-        result = []
-        for j in range(upto):
-            expected = min(prior[j] * ratio, CEILING)
-            if j < known:
-                hit, trial = self.hits[j] / weight, self.trials[j] / weight
-                expected = (hit + STRENGTH * expected) / (trial + STRENGTH)
-            result.append(min(expected, CEILING))
-        return result
-
-    def learn(self, proposed: int, accepted: int, expected: list[float]) -> None:
-        """`accepted` of `proposed` guesses were right; `expected` is the parent's estimate per position."""
-        if proposed <= 0:
-            return
-        self.weight /= self.decay
-        tried = min(accepted + 1, proposed)
-        while len(self.trials) < tried:
-            self.trials.append(0.0)
-            self.hits.append(0.0)
-        weight = self.weight
-        for j in range(tried):
-            self.trials[j] += weight
-            self.all_expected += weight * expected[j]
-        for j in range(accepted):
-            self.hits[j] += weight
-        self.all_hits += weight * accepted
-        self.all_trials += weight * tried
-        self.version += 1
-        if weight > HEAVY:
-            self._rescale()
-
-    def _rescale(self) -> None:
-        weight = self.weight
-        self.hits = [value / weight for value in self.hits]
-        self.trials = [value / weight for value in self.trials]
-        self.all_hits /= weight
-        self.all_expected /= weight
-        self.all_trials /= weight
-        self.weight = 1.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Evidence at weight 1, JSON-ready."""
-        self._rescale()
-        return {
-            "hits": [round(value, 4) for value in self.hits],
-            "trials": [round(value, 4) for value in self.trials],
-            "expected": round(self.all_expected, 4),
-        }
-
-    def load(self, values: dict[str, Any]) -> None:
-        """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
-        hits, trials = [float(v) for v in values["hits"]], [float(v) for v in values["trials"]]
-        expected = float(values["expected"])
-        if len(hits) != len(trials) or len(hits) > MAX_DRAFTS or expected < 0.0:
-            raise ValueError("hits, trials and expected do not fit together")
-        if any(not 0.0 <= hit <= trial < HEAVY for hit, trial in zip(hits, trials, strict=True)):
-            raise ValueError("hits must lie between 0 and trials")
-        self.hits, self.trials, self.weight = hits, trials, 1.0
-        self.all_hits, self.all_trials, self.all_expected = sum(hits), sum(trials), expected
-        self.version += 1
+    def seen(self, key: Hashable) -> tuple[float, float]:
+        """Hits and trials at the first position that still count."""
+        at = self.rows.get(key)
+        return (0.0, 0.0) if at is None else (float(self.hits[at, 0]), float(self.trials[at, 0]))
 
 
-ProgramKey = tuple[str, int, str]  # program, temperature band, source
+class Evidence(NamedTuple):
+    """What became of the draft model's guesses for one request in one round."""
+
+    rid: str
+    key: ProgramKey
+    asked: int  # K chosen, less what other sources offered
+    made: int  # guesses really made, <= asked
+    tried: int  # those whose predecessors were all accepted
+    accepted: int  # <= tried
 
 
 class Acceptance:
-    """The nodes of all sources, programs and running requests."""
+    """The tables of all levels."""
 
-    def __init__(self) -> None:
-        self.sources: dict[str, Node] = {}
-        self.programs: OrderedDict[ProgramKey, Node] = OrderedDict()
-        self.requests: dict[tuple[str, str], Node] = {}
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.all = Table(width, KEEP_ALL)
+        self.all.row("")
+        self.programs = Table(width, KEEP_PROGRAM, MAX_PROGRAMS)
+        self.reach = Table(width, KEEP_PROGRAM, MAX_PROGRAMS)
+        self.requests = Table(width, KEEP_REQUEST)
+        self.columns = np.arange(width)
+        self.cold = np.full((1, width), COLD)
+        self.goes_on = np.full((1, width), GOES_ON)
 
-    def program(self, key: ProgramKey) -> Node:
-        """The node of a program, made if it is new."""
-        node = self.programs.get(key)
-        if node is None:
-            root = self.sources.get(key[2])
-            if root is None:
-                root = self.sources[key[2]] = Node(DECAY_SOURCE)
-            node = self.programs[key] = Node(DECAY_PROGRAM, root)
-            if len(self.programs) > MAX_PROGRAMS:
-                self.programs.popitem(last=False)
-        else:
-            self.programs.move_to_end(key)
-        return node
+    def of(self, rids: Sequence[str], keys: Sequence[ProgramKey]) -> tuple[Floats, Floats]:
+        """a [n, width] of each request, and the chance that drafting goes on to each position [n, width]."""
+        programs = np.array([self.programs.row(key) for key in keys])
+        above = self.all.estimate(_FIRST, self.cold)
+        middle = self.programs.estimate(programs, above)
+        rows = np.array([self.requests.row(rid) for rid in rids])
+        going = self.reach.estimate(np.array([self.reach.row(key) for key in keys]), self.goes_on)
+        return self.requests.estimate(rows, middle), going
 
-    def request(self, rid: str, key: ProgramKey) -> Node:
-        """The node of a running request under one source, made if it is new."""
-        node = self.requests.get((rid, key[2]))
-        if node is None:
-            node = self.requests[rid, key[2]] = Node(DECAY_REQUEST, self.program(key))
-        return node
-
-    def learn(self, rid: str, key: ProgramKey, proposed: int, accepted: int, offered: list[float]) -> None:
-        """One request's guesses by one source. `offered`: the source's own estimates, empty for the model."""
-        node: Node | None = self.request(rid, key)
-        while node is not None:
-            expected = offered or (node.parent.estimates(proposed) if node.parent else [node.cold] * proposed)
-            node.learn(proposed, accepted, expected)
-            node = node.parent
+    def learn(self, evidence: Sequence[Evidence], rounds: int = 1) -> None:
+        """Take in what was gathered in so many rounds. Requests that ended meanwhile teach their program."""
+        if not evidence:
+            return
+        numbers = np.array([item[2:] for item in evidence])
+        asked, made, tried, accepted = (self.columns < column[:, None] for column in numbers.T)
+        decided = asked & np.hstack(
+            [made[:, :1] | True, made[:, :-1]]
+        )  # positions at which drafting might stop
+        programs, of_program = _groups([item.key for item in evidence])
+        rows = np.array([self.programs.row(key) for key in programs])
+        above = self.all.estimate(_FIRST, self.cold)
+        middle = self.programs.estimate(rows, above)
+        alive = {item.rid: item.key for item in evidence if item.rid in self.requests.rows}
+        if alive:
+            of_request = np.array([[item.rid == rid for item in evidence] for rid in alive], dtype=float)
+            places = np.array([programs.index(key) for key in alive.values()])
+            mine = np.array([self.requests.rows[rid] for rid in alive])
+            self.requests.learn(mine, of_request @ accepted, of_request @ tried, middle[places], rounds)
+        self.programs.learn(rows, of_program @ accepted, of_program @ tried, above, rounds)
+        self.all.learn(_FIRST, accepted.sum(axis=0)[None], tried.sum(axis=0)[None], self.cold, rounds)
+        again = np.array([self.reach.row(key) for key in programs])
+        self.reach.learn(again, of_program @ made, of_program @ decided, self.goes_on, rounds)
 
     def forget(self, rid: str) -> None:
         """The request ended; its program keeps what it taught."""
-        for key in [key for key in self.requests if key[0] == rid]:
-            del self.requests[key]
+        self.requests.drop(rid)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Evidence of everything and of each program, JSON-ready."""
+        programs = [
+            {"program": key[0], "band": key[1], **_saved(self.programs, at)}  # type: ignore[index]
+            for key, at in self.programs.rows.items()
+        ]
+        return {"all": _saved(self.all, 0), "programs": programs}
+
+    def load(self, values: dict[str, Any]) -> None:
+        """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
+        _restore(self.all, 0, values["all"])
+        for saved in values["programs"]:
+            key = (str(saved["program"]), int(saved["band"]))
+            _restore(self.programs, self.programs.row(key), saved)
+
+
+_FIRST = np.zeros(1, dtype=np.int64)
+
+
+def _groups(keys: Sequence[ProgramKey]) -> tuple[list[ProgramKey], Floats]:
+    """The distinct keys, and a matrix [distinct, len(keys)] of 1 where a key belongs to it."""
+    distinct = list(dict.fromkeys(keys))
+    return distinct, np.array([[key == one for key in keys] for one in distinct], dtype=float)
+
+
+def _saved(table: Table, at: int) -> dict[str, Any]:
+    used = int(np.count_nonzero(table.trials[at]))
+    return {
+        "hits": table.hits[at, :used].round(4).tolist(),
+        "trials": table.trials[at, :used].round(4).tolist(),
+        "expected": round(float(table.expected[at]), 4),
+    }
+
+
+def _restore(table: Table, at: int, saved: dict[str, Any]) -> None:
+    hits, trials = np.array(saved["hits"], dtype=float), np.array(saved["trials"], dtype=float)
+    if hits.ndim != 1 or hits.shape != trials.shape:
+        raise ValueError("hits and trials are not lists of equal length")
+    sound = (hits >= 0.0) & (hits <= trials + 1e-3) & (trials < 1e9)
+    expected = float(saved["expected"])
+    if not bool(sound.all()) or not 0.0 <= expected < 1e9:
+        raise ValueError("hits must lie between 0 and trials")
+    used = min(len(hits), table.hits.shape[1])
+    table.hits[at, :used], table.trials[at, :used] = hits[:used], trials[:used]
+    table.expected[at] = expected

@@ -14,12 +14,15 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sgl_spec.control.base import RoundRecord
 
 CLIP = 3.0  # an innovation counts for at most so many standard deviations
 NOISE = 0.05  # first guess of the relative measurement noise
 DRIFT = 2e-4  # process noise per round, relative, along the coefficients
-SHAPES = 512  # verify shapes remembered
+SHAPES = 128  # verify shapes remembered per batch size, and batch sizes
 SHAPE_STRENGTH = 3.0  # rounds that the straight line is worth against a shape's own ratio
 
 # Guesses relative to a plain token at batch 1: (constant, per request, per extra row, any extra row at all).
@@ -92,12 +95,22 @@ class CostModel:
     draft: Line = field(default_factory=lambda: Line(DRAFT_GUESS))
     catchup: Line = field(default_factory=lambda: Line(CATCHUP_GUESS))
     overhead: Line = field(default_factory=lambda: Line(OVERHEAD_GUESS))
-    shapes: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)  # log ratio, rounds
+    shapes: dict[int, dict[int, tuple[float, float]]] = field(default_factory=dict)  # see `_observe_shape`
 
     def verify_ms(self, batch: int, extra: int) -> float:
         """The target's pass over `batch` requests with `extra` guesses in all."""
         line = self.verify((1.0, float(batch), float(extra), float(extra > 0)))
         return line * self._ratio(batch, extra)
+
+    def verify_curve(self, batch: int, most: int) -> NDArray[np.float64]:
+        """`verify_ms` for 0..most guesses."""
+        extra = np.arange(most + 1, dtype=float)
+        theta = self.verify.theta
+        curve = theta[0] + theta[1] * batch + theta[2] * extra + theta[3] * (extra > 0)
+        for at, (mean, count) in self.shapes.get(batch, {}).items():
+            if at <= most:
+                curve[at] *= _factor(mean, count)
+        return curve
 
     def step_ms(self, rows: float) -> float:
         """One draft forward for `rows` requests."""
@@ -139,7 +152,11 @@ class CostModel:
             "lines": {
                 name: {"theta": line.theta, "noise": line.noise} for name, line in lines.items() if line.count
             },
-            "shapes": [[*shape, *value] for shape, value in self.shapes.items()],
+            "shapes": [
+                [batch, extra, *value]
+                for batch, shapes in self.shapes.items()
+                for extra, value in shapes.items()
+            ],
         }
 
     def load(self, values: dict[str, Any]) -> None:
@@ -154,7 +171,10 @@ class CostModel:
             line.theta, line.noise, line.count = theta, noise, 1
             for i, value in enumerate(theta):  # another day, another load: half-trusted
                 line.spread[i] = [(0.2 * value) ** 2 if i == j else 0.0 for j in range(len(theta))]
-        self.shapes = {(int(b), int(e)): (float(r), min(float(n), 3.0)) for b, e, r, n in values["shapes"]}
+        for batch, extra, mean, count in values["shapes"]:
+            if not math.isfinite(mean) or not 0.0 <= count <= 1e3:
+                raise ValueError("shapes holds a row that is no ratio")
+            self.shapes.setdefault(int(batch), {})[int(extra)] = (float(mean), min(float(count), 3.0))
 
     def _scaled(self, line: Line, x: tuple[float, ...]) -> float:
         """`line`, or its guess in units of a plain token while it has seen nothing."""
@@ -163,16 +183,22 @@ class CostModel:
         return line(x) * self.verify((1.0, 1.0, 0.0, 0.0))
 
     def _ratio(self, batch: int, extra: int) -> float:
-        known = self.shapes.get((batch, extra))
-        if known is None:
-            return 1.0
-        return math.exp(known[0] * known[1] / (known[1] + SHAPE_STRENGTH))
+        known = self.shapes.get(batch, {}).get(extra)
+        return 1.0 if known is None else _factor(*known)
 
     def _observe_shape(self, batch: int, extra: int, ratio: float) -> None:
-        mean, count = self.shapes.pop((batch, extra), (0.0, 0.0))
+        """Keep the mean log of (measured / straight line) per shape, and how many rounds it rests on."""
+        shapes = self.shapes.pop(batch, {})
+        self.shapes[batch] = shapes
+        mean, count = shapes.pop(extra, (0.0, 0.0))
         count = min(count + 1.0, 30.0)
         error = math.log(max(ratio, 1e-3)) - mean
         limit = 0.7 if count <= 2.0 else 0.15
-        self.shapes[batch, extra] = (mean + max(-limit, min(limit, error)) / count, count)
-        if len(self.shapes) > SHAPES:
-            del self.shapes[next(iter(self.shapes))]
+        shapes[extra] = (mean + max(-limit, min(limit, error)) / count, count)
+        for bounded in (shapes, self.shapes):
+            if len(bounded) > SHAPES:
+                del bounded[next(iter(bounded))]
+
+
+def _factor(mean: float, count: float) -> float:
+    return math.exp(mean * count / (count + SHAPE_STRENGTH))

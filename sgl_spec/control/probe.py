@@ -1,9 +1,10 @@
 """Looking again at a draft that did not pay: rarely, cheaply, counted, and under a budget.
 
-A program whose best K is 0 learns nothing any more. It is probed with one short draft of one request after a
-pause, which doubles with each probe that fails, up to `LONGEST`; a probe that is accepted whole is followed
-up at once. All probes of a server share one account: what they cost above plain rounds may not exceed a small
-head start plus a share of all time. So the loss is bounded whatever requests come in.
+A program whose best K is 0 learns nothing any more, so it is probed: one request drafts a few tokens in one
+round. Pauses between probes stay at `SHORTEST` rounds while the program may still turn out to pay, and double
+up to `LONGEST` once the evidence is against it; a probe that is accepted whole is followed up at once. All
+probes of a server share one account: what they cost above plain rounds may not exceed a small head start plus
+a share of all time. So the loss is bounded whatever requests come in.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FOLLOW_UPS = 3  # accepted probes in a row that are followed up at once
 
 @dataclass(slots=True)
 class Account:
-    """Milliseconds spent and earned."""
+    """Milliseconds spent on probes, and what may be spent."""
 
     share: float
     elapsed: float = 0.0
@@ -28,7 +29,7 @@ class Account:
 
     def allows(self, plain_ms: float) -> bool:
         """Whether another probe may be paid for."""
-        return self.spent < HEAD_START * plain_ms + self.share * self.elapsed
+        return self.share > 0.0 and self.spent < HEAD_START * plain_ms + self.share * self.elapsed
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Pause:
 
     wait: int = SHORTEST
     since: int = 0  # rounds since the last probe
-    streak: int = 0
+    streak: int = 0  # probes accepted whole, in a row
 
 
 @dataclass(slots=True)
@@ -64,20 +65,19 @@ class Prober:
         """One more round at K=0 went by: is it time?"""
         state = self.pause(key)
         state.since += 1
-        return state.since >= state.wait and self.account.allows(plain_ms)
+        return state.since >= (1 if state.streak else state.wait) and self.account.allows(plain_ms)
 
-    def result(self, key: ProgramKey, proposed: int, accepted: int) -> None:
-        """A probe came back."""
+    def result(self, key: ProgramKey, proposed: int, accepted: int, *, hopeless: bool) -> None:
+        """A probe came back; `hopeless`: what is known by now speaks against the draft."""
         state = self.pause(key)
         self.probes += 1
         self.hits += accepted > 0
         state.since = 0
-        if proposed > 0 and accepted == proposed and state.streak < FOLLOW_UPS:
+        if 0 < proposed == accepted and state.streak < FOLLOW_UPS:
             state.streak += 1
-            state.wait = 1
             return
-        state.wait = min(max(2 * state.wait, 2 * SHORTEST), LONGEST) if accepted == 0 else SHORTEST
         state.streak = 0
+        state.wait = min(2 * state.wait, LONGEST) if hopeless else SHORTEST
 
     def works(self, key: ProgramKey) -> None:
         """The program drafts again: the next time that it stops, pauses start short."""

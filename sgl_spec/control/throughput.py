@@ -14,22 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
-from sgl_spec.control.acceptance import Acceptance, Node, ProgramKey, band
-from sgl_spec.control.base import MODEL, RequestRound, RequestView, RoundRecord, capped
+import numpy as np
+
+from sgl_spec.control.acceptance import Acceptance, Evidence, Ints, ProgramKey, band
+from sgl_spec.control.base import MODEL, RequestView, RoundRecord, capped
 from sgl_spec.control.cost import CostModel
-from sgl_spec.control.plan import Slots, Value, best, worth
+from sgl_spec.control.plan import Prices, Slots, Value, best
 from sgl_spec.control.probe import Account, Prober
 
 DWELL = 10  # rounds that a request keeps its K
 CALM = 20  # the same after drafting lost clearly
+PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
 ENTRY = 0.03  # relative gain over plain decoding that drafting must promise
 LOSS = 0.05  # relative loss against plain decoding that ends drafting at once
-COLD_TRIALS = 6.0  # guesses after which a program's draft is no longer unknown
-COLD_K, COLD_REQUESTS = 2, 2
+COLD_TRIALS = 6.0  # first guesses after which a program's draft is no longer unknown
+COLD_K, COLD_REQUESTS = 3, 2  # longest probe, and requests that may probe at once
+DOUBT = 1.0  # standard deviations by which a draft must fall short to be hopeless
 REFRESH = 256  # rounds without a plain one, after which one is run to measure it
 NEAR = 1.5  # a plain round at a batch size within this factor will do
 
@@ -38,41 +41,44 @@ NEAR = 1.5  # a plain round at a batch size within this factor will do
 class Running:
     """One running request."""
 
-    program: str
-    band: int
+    key: ProgramKey
     k: int = -1  # -1: not decided yet
     since: int = 0  # rounds since K changed
     dwell: int = DWELL
     batch: int = 1  # batch size when K was set
     asked: int = 0
-    offers: Sequence[tuple[str, float]] = ()
-    exploring: ProgramKey | None = None  # this round's guesses are a probe of that program
+    offered: int = 0  # guesses that were ready without a draft forward
+    exploring: bool = False  # this round's guesses are a probe
 
 
 @dataclass(slots=True)
 class ThroughputController:
-    """See the module's text. `initial` only caps K while costs are unknown."""
+    """See the module's text."""
 
     k_max: int
     draft_confidence: float | None = None
     probe_share: float = 0.01
-    acceptance: Acceptance = field(default_factory=Acceptance)
     cost: CostModel = field(default_factory=CostModel)
+    acceptance: Acceptance = field(init=False)
     prober: Prober = field(init=False)
     running: dict[str, Running] = field(default_factory=dict)
-    reach: dict[ProgramKey, Node] = field(default_factory=dict)
     rounds: int = 0
     plain_rounds: int = 0
     since_plain: int = 0
+    since_plan: int = 0
     changes: int = 0
     plain_batches: set[int] = field(default_factory=set)
-    token_ms: float = 0.0  # expected milliseconds per token of the current plan
+    evidence: list[Evidence] = field(default_factory=list)  # not yet in the tables
+    evidence_rounds: int = 0
+    plain_only: bool = False  # the last plan says: no drafting pays
+    token_ms: float = 0.0  # expected milliseconds per token of the last plan
     probe_ms: float = 0.0  # expected cost of this round's probes
     drafting: int = 0  # requests that draft in this round
 
     name = "throughput"
 
     def __post_init__(self) -> None:
+        self.acceptance = Acceptance(max(self.k_max, 1))
         self.prober = Prober(Account(self.probe_share))
 
     # --- choose -------------------------------------------------------------------------------------------
@@ -80,24 +86,27 @@ class ThroughputController:
     def choose(self, views: Sequence[RequestView]) -> list[int]:
         """K per request; see the module's text."""
         self.rounds += 1
+        self.probe_ms = 0.0
         states = [self._state(view) for view in views]
         tops = [capped(self.k_max, view, self.k_max) for view in views]
-        self.probe_ms = 0.0
         chosen = [0] * len(views)
         if any(tops) and not self._measure_plain(len(views)):
-            slots = [self._slots(*each) for each in zip(views, states, tops, strict=True)]
-            chosen = self._decide(views, states, slots)
+            if self._news(views, states):
+                chosen = self._plan(views, states, tops)
+            else:
+                chosen = [min(state.k, top) for state, top in zip(states, tops, strict=True)]
+        self.drafting = 0
         for state, view, k in zip(states, views, chosen, strict=True):
-            state.asked, state.offers = k, view.offers
-        self.drafting = sum(k > len(view.offers) for k, view in zip(chosen, views, strict=True))
+            state.asked, state.offered = k, min(k, len(view.offers))
+            self.drafting += k > state.offered
         return chosen
 
     def _state(self, view: RequestView) -> Running:
         state = self.running.get(view.rid)
         if state is None:
-            state = self.running[view.rid] = Running(view.program, band(view.temperature))
+            state = self.running[view.rid] = Running((view.program, band(view.temperature)))
         state.since += 1
-        state.exploring = None
+        state.exploring = False
         return state
 
     def _measure_plain(self, batch: int) -> bool:
@@ -106,56 +115,64 @@ class ThroughputController:
             return True
         return not any(batch <= NEAR * seen and seen <= NEAR * batch for seen in self.plain_batches)
 
-    def _slots(self, view: RequestView, state: Running, top: int) -> Slots:
-        """The request's possible guesses with survival and reach."""
-        survival: list[float] = []
-        reach: list[float] = []
-        alive = made = 1.0
-        free = min(len(view.offers), top)
-        for source, promised in view.offers[:free]:
-            node = self.acceptance.request(view.rid, (state.program, state.band, source))
-            alive *= min(promised * node.scale(), 0.995)
-            survival.append(alive)
-            reach.append(1.0)
-        if top > free and view.model:
-            key = (state.program, state.band, MODEL)
-            accepts = self.acceptance.request(view.rid, key).estimates(top - free)
-            goes_on = self._reach(key).estimates(top - free)
-            for turn in range(top - free):
-                made *= goes_on[turn]
-                alive *= accepts[turn] * goes_on[turn]
-                survival.append(alive)
-                reach.append(made)
-        return Slots(survival, reach, free, view.pending)
+    def _news(self, views: Sequence[RequestView], states: list[Running]) -> bool:
+        """Whether there is a reason to plan again."""
+        self.since_plan += 1
+        if self.since_plan >= PLAN_EVERY:
+            return True
+        return any(state.k < 0 or view.offers for state, view in zip(states, views, strict=True))
 
-    def _decide(self, views: Sequence[RequestView], states: list[Running], slots: list[Slots]) -> list[int]:
-        target, value = best(self.cost, slots)
+    def _slots(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> Slots:
+        """The requests' possible guesses with survival and reach."""
+        accepts, going = self.acceptance.of([v.rid for v in views], [s.key for s in states])
+        reach = going
+        if any(view.offers for view in views):
+            reach = going.copy()
+            for i, view in enumerate(views):
+                ready = [offer.acceptance for offer in view.offers[: tops[i]]]
+                if ready:  # the model's guesses move back behind what is ready
+                    accepts[i, len(ready) :] = accepts[i, : accepts.shape[1] - len(ready)].copy()
+                    reach[i, len(ready) :] = going[i, : going.shape[1] - len(ready)]
+                    accepts[i, : len(ready)] = ready
+                    reach[i, : len(ready)] = 1.0
+        reach = reach.cumprod(axis=1)
+        survival = accepts.cumprod(axis=1) * reach
+        survival[self.acceptance.columns >= np.array(tops)[:, None]] = 0.0
+        free = np.array([min(len(view.offers), top) for view, top in zip(views, tops, strict=True)])
+        return Slots(survival, reach, free, np.array([view.pending for view in views]))
+
+    def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
+        self.since_plan = 0
+        self._take_in()
         batch = len(views)
-        plain = Value(float(batch), self.cost.plain_ms(batch))
+        prices = Prices(self.cost, self._slots(views, states, tops))
+        target, value = best(prices)
+        plain = Value(float(batch), prices.plain)
         if value.rate < (1.0 + ENTRY) * plain.rate and not any(state.k > 0 for state in states):
-            target, value = [0] * batch, plain
-        chosen = list(target)
-        steady = [state.k >= 0 and not view.offers for state, view in zip(states, views, strict=True)]
-        for i, state in enumerate(states):
-            if steady[i]:
-                chosen[i] = min(state.k, len(slots[i].survival))
-        moved = [i for i in range(batch) if steady[i] and chosen[i] != target[i]]
+            target, value = np.zeros(batch, dtype=np.int64), plain
+        chosen = target.copy()
+        moved = []
+        for i, (state, view) in enumerate(zip(states, views, strict=True)):
+            if state.k >= 0 and not view.offers:
+                chosen[i] = min(state.k, tops[i])
+                if chosen[i] != target[i]:
+                    moved.append(i)
         if moved:
-            held = worth(self.cost, slots, chosen)
-            self._move(states, chosen, target, moved, (held, value, plain))
-        self._explore(views, states, slots, chosen)
-        final = worth(self.cost, slots, chosen)
-        self.token_ms = final.ms / final.tokens if final.tokens else 0.0
+            self._move(states, chosen, target, moved, (prices.worth(chosen), value, plain))
+        self.plain_only = not target.any()
+        self._explore(prices, states, tops, chosen)
+        final = prices.worth(chosen)
+        self.token_ms = final.ms / final.tokens
         for i, state in enumerate(states):
-            if state.k < 0 and state.exploring is None:
-                state.k, state.since, state.batch = target[i], 0, batch
-        return chosen
+            if state.k < 0 and not state.exploring:
+                state.k, state.since, state.batch = int(target[i]), 0, batch
+        return [int(k) for k in chosen]
 
     def _move(
         self,
         states: list[Running],
-        chosen: list[int],
-        target: list[int],
+        chosen: Ints,
+        target: Ints,
         moved: list[int],
         values: tuple[Value, Value, Value],
     ) -> None:
@@ -172,57 +189,50 @@ class ThroughputController:
                 margin = (ENTRY if state.k == 0 else MARGIN) * len(moved) / batch
                 if (state.since < state.dwell and not resized) or gain <= margin:
                     continue
-            chosen[i] = state.k = target[i]
+            state.k = int(target[i])
+            chosen[i] = target[i]
             state.since, state.batch = 0, batch
             state.dwell = CALM if stop else DWELL
             self.changes += 1
 
     # --- exploring ----------------------------------------------------------------------------------------
 
-    def _explore(
-        self, views: Sequence[RequestView], states: list[Running], slots: list[Slots], chosen: list[int]
-    ) -> None:
-        """Shorten and thin out drafts of unknown quality, and probe drafts that did not pay."""
-        plain_ms = self.cost.plain_ms(len(views))
-        probed: list[tuple[int, int]] = []
-        for key, members in self._by_program(views, states, slots).items():
-            node = self.acceptance.program(key)
-            unknown = node.seen < COLD_TRIALS
-            drafts = [i for i in members if chosen[i] > 0]
-            if drafts and not (unknown and node.parent is not None and node.parent.seen < COLD_TRIALS):
+    def _explore(self, prices: Prices, states: list[Running], tops: list[int], chosen: Ints) -> None:
+        """Thin out drafts of unknown quality, and probe drafts that did not pay; edits `chosen`."""
+        groups: dict[ProgramKey, list[int]] = {}
+        for i, state in enumerate(states):
+            if tops[i] and not prices.slots.free[i]:
+                groups.setdefault(state.key, []).append(i)
+        _, anything = self.acceptance.all.seen("")
+        probing: list[int] = []
+        for key, members in groups.items():
+            _, seen = self.acceptance.programs.seen(key)
+            drafts = bool(chosen[members].any())
+            if drafts and max(seen, anything) >= COLD_TRIALS:
                 self.prober.works(key)
                 continue
-            if unknown:
-                if not self.prober.account.allows(plain_ms):
-                    for i in drafts:
-                        chosen[i] = 0
+            if seen >= COLD_TRIALS:
+                if not self.prober.due(key, prices.plain):
                     continue
-                picked = members[:COLD_REQUESTS]
-            elif self.prober.due(key, plain_ms):
-                picked = [min(members, key=lambda i: slots[i].pending)]
+                picked = [min(members, key=lambda i: prices.slots.pending[i])]
             else:
-                continue
-            for i in members:
-                chosen[i] = 0
-            for i in picked:
-                states[i].exploring = key
-                probed.append((i, min(COLD_K, len(slots[i].survival))))
-        if probed:
-            before = worth(self.cost, slots, chosen).ms
-            for i, k in probed:
-                chosen[i] = k
-            self.probe_ms = worth(self.cost, slots, chosen).ms - before
+                picked = members[:COLD_REQUESTS] if self.prober.account.allows(prices.plain) else []
+            chosen[members] = 0
+            probing += picked
+        if not probing:
+            return
+        before = prices.worth(chosen).ms
+        for i in probing:
+            states[i].exploring = True
+            chosen[i] = min(self._probe_length(prices), tops[i])
+        self.probe_ms = prices.worth(chosen).ms - before
 
-    def _by_program(
-        self, views: Sequence[RequestView], states: list[Running], slots: list[Slots]
-    ) -> dict[ProgramKey, list[int]]:
-        """Requests that can draft, by program, band and the source of their first guess."""
-        groups: dict[ProgramKey, list[int]] = {}
-        for i, (view, state) in enumerate(zip(views, states, strict=True)):
-            if slots[i].survival:
-                source = view.offers[0][0] if slots[i].free else MODEL
-                groups.setdefault((state.program, state.band, source), []).append(i)
-        return groups
+    def _probe_length(self, prices: Prices) -> int:
+        """Guesses with the least cost per trial, if each is right with an even chance."""
+        row = prices.verify - prices.verify[0]
+        lengths = range(1, min(COLD_K, prices.slots.survival.shape[1]) + 1)
+        steps = prices.fixed.cumsum()
+        return min(lengths, key=lambda k: float(row[k] + steps[k - 1]) / (2.0 - 2.0 ** (1 - k)))
 
     def confidence(self, view: RequestView) -> float:
         """The request's own threshold, else the server's, else what one more guess must be worth.
@@ -252,45 +262,50 @@ class ThroughputController:
             self.plain_batches.add(record.batch)
         else:
             self.since_plain += 1
-        gained = 0
+            self._learn(record)
+        self.prober.account.elapsed += record.total_ms
+
+    def _learn(self, record: RoundRecord) -> None:
+        """Take in what became of the draft model's guesses; other sources keep their own books."""
+        probes: list[tuple[ProgramKey, int, int]] = []
         for outcome in record.requests:
             state = self.running.get(outcome.rid)
-            if state is None:
+            if state is None or state.asked == 0:
                 continue
-            self._learn(state, outcome)
-            if state.exploring is not None:
-                gained += outcome.accepted
-                self.prober.result(state.exploring, outcome.proposed, outcome.accepted)
-        account = self.prober.account
-        account.elapsed += record.total_ms
-        if self.probe_ms > 0.0:
-            worth_ms = gained * self.cost.plain_ms(record.batch) / max(record.batch, 1)
-            account.spent += max(self.probe_ms - worth_ms, 0.0)
-            self.probe_ms = 0.0
+            before = outcome.proposed - outcome.sources.count(MODEL) if outcome.sources else 0
+            if state.asked > state.offered:
+                made = outcome.proposed - before
+                kept = max(outcome.accepted - before, 0)
+                tried = min(kept + 1, made) if outcome.accepted >= before else 0
+                asked = max(state.asked - state.offered, made)
+                self.evidence.append(Evidence(outcome.rid, state.key, asked, made, tried, kept))
+            if state.exploring:
+                probes.append((state.key, outcome.proposed, outcome.accepted))
+        self.evidence_rounds += 1
+        if probes:
+            self._take_in()
+            self._settle(record, probes)
 
-    def _learn(self, state: Running, outcome: RequestRound) -> None:
-        """Split the guesses into runs of one source; a run counts if all before it were accepted."""
-        sources = outcome.sources or (MODEL,) * outcome.proposed
-        at = 0
-        for source, run in groupby(sources):
-            length = sum(1 for _ in run)
-            if outcome.accepted < at:
-                break
-            key = (state.program, state.band, source)
-            offered = [] if source == MODEL else [promised for _, promised in state.offers[at : at + length]]
-            if source == MODEL or len(offered) == length:
-                self.acceptance.learn(outcome.rid, key, length, min(outcome.accepted - at, length), offered)
-            at += length
-        drafted = state.asked - len(state.offers)
-        if drafted > 0:
-            made = max(0, min(outcome.proposed - len(state.offers), drafted))
-            self._reach((state.program, state.band, MODEL)).learn(drafted, made, [1.0] * drafted)
+    def _take_in(self) -> None:
+        """Hand gathered evidence to the tables: before a plan, not every round."""
+        self.acceptance.learn(self.evidence, self.evidence_rounds)
+        self.evidence.clear()
+        self.evidence_rounds = 0
 
-    def _reach(self, key: ProgramKey) -> Node:
-        node = self.reach.get(key)
-        if node is None:
-            node = self.reach[key] = Node(0.98, cold=0.995)
-        return node
+    def _settle(self, record: RoundRecord, probes: list[tuple[ProgramKey, int, int]]) -> None:
+        """Book the probes' cost, less what they gained, and set the next pauses."""
+        plain_ms = self.cost.plain_ms(record.batch)
+        gained = sum(accepted for _, _, accepted in probes) * plain_ms / record.batch
+        self.prober.account.spent += max(self.probe_ms - gained, 0.0)
+        for key, proposed, accepted in probes:
+            self.prober.result(key, proposed, accepted, hopeless=self._hopeless(key, plain_ms))
+
+    def _hopeless(self, key: ProgramKey, plain_ms: float) -> bool:
+        """Whether even a lucky reading of the evidence leaves a guess worth less than it costs."""
+        hits, trials = self.acceptance.programs.seen(key)
+        rate = (hits + 1.0) / (trials + 2.0)
+        lucky = rate + DOUBT * (rate * (1.0 - rate) / (trials + 3.0)) ** 0.5
+        return lucky * plain_ms < self.cost.catchup_ms(2.0) + self.cost.verify.theta[2]
 
     def forget(self, rid: str) -> None:
         """Drop the request's state; its program keeps what it taught."""
@@ -307,5 +322,6 @@ class ThroughputController:
             "probes": self.prober.probes,
             "probe_hits": self.prober.hits,
             "probe_ms": self.prober.account.spent,
+            "pays": not self.plain_only,
             "k": {rid: state.k for rid, state in self.running.items()},
         }
