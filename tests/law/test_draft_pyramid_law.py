@@ -210,7 +210,7 @@ def test_greedy_levels_emit_the_targets_argmax_chain() -> None:
 
 
 def test_a_batch_keeps_its_requests_apart() -> None:
-    stages = [Stage(Toy(2, 4, "one-hot")), Stage(Toy(3, 4, "one-hot"), width=3, passes=3)]
+    stages = [Stage(Toy(2, 4, "one-hot")), Stage(Toy(3, 4, "one-hot"), width=3, passes=5)]
     pyramid = Pyramid(stages, accept=lambda p, tokens, lens, _: accept_greedy(tokens, lens, p.argmax(-1)))
     texts = [[0], [1, 2], [3], [2, 2]]
     together = pyramid.draft(texts, [5, 1, 0, 3])
