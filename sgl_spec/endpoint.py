@@ -1,0 +1,88 @@
+"""SGLang's front end over a server with sgl-spec: request options, and two faults of the stock one mended.
+
+Stock ``SglSamplingParams`` has no field for request options, and stock code appends to the caller's own
+``stop`` list on every run; parameters are copied here before they are touched.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
+from sglang.lang.interpreter import StreamExecutor
+from sglang.lang.ir import SglGen, SglSamplingParams
+
+from sgl_spec.options import current
+
+KEY = "sgl_spec"
+
+
+@dataclasses.dataclass
+class SpecSamplingParams(SglSamplingParams):
+    """SGLang's parameters and our options of one request."""
+
+    spec_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_srt_kwargs(self) -> dict[str, Any]:
+        """Return what goes into ``sampling_params`` of ``/generate``."""
+        kwargs = super().to_srt_kwargs()
+        if self.spec_options:
+            kwargs["custom_params"] = {KEY: self.spec_options}
+        return kwargs
+
+
+class SpecEndpoint(RuntimeEndpoint):
+    """A server's address as a front-end backend. `bound` are options that hold for all its requests."""
+
+    def __init__(self, base_url: str, api_key: str | None = None, bound: dict[str, Any] | None = None) -> None:
+        super().__init__(base_url, api_key=api_key)
+        self.bound = bound or {}
+
+    @property
+    def endpoint(self) -> "SpecEndpoint":
+        """What SGLang takes as backend in the thread that starts a program: this, with its options bound."""
+        view = object.__new__(SpecEndpoint)
+        view.__dict__.update(self.__dict__)
+        view.bound = {**self.bound, **current()}
+        return view
+
+    def stats(self) -> dict[str, Any]:
+        """Return the server's counts: in total, per program, by position and by source of the guesses."""
+        from sgl_spec.runtime import stats_of
+
+        return stats_of(self)
+
+    def generate(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> Any:
+        """Generate with this program's options; returns (text, meta_info), lists of both for n > 1."""
+        text, meta = super().generate(s, self._with_options(sampling_params))
+        return text, meta
+
+    def generate_stream(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> Iterator[Any]:
+        """Stream (text, meta_info)."""
+        return super().generate_stream(s, self._with_options(sampling_params))
+
+    def _with_options(self, params: SglSamplingParams) -> SpecSamplingParams:
+        values = {f.name: getattr(params, f.name) for f in dataclasses.fields(SglSamplingParams)}
+        stop = values["stop"]
+        values["stop"] = [stop] if isinstance(stop, str) else list(stop or ())
+        own = getattr(params, "spec_options", {})
+        return SpecSamplingParams(**values, spec_options={**self.bound, **own})
+
+
+def _remember_options(self: SglGen, *args: Any, **kwargs: Any) -> None:
+    _original_init(self, *args, **kwargs)
+    self.sampling_params.spec_options = current()
+
+
+def _resolve(self: StreamExecutor, params: SglSamplingParams) -> SglSamplingParams:
+    stop = params.stop
+    own = dataclasses.replace(params, stop=list(stop) if isinstance(stop, list | tuple) else stop)
+    resolved = _original_resolve(self, own)
+    resolved.spec_options = getattr(params, "spec_options", {})
+    return resolved
+
+
+# A gen call is made in the program's thread and run in another: it has to take its options along.
+_original_init, _original_resolve = SglGen.__init__, StreamExecutor._resolve_sampling_params
+SglGen.__init__ = _remember_options  # type: ignore[method-assign]
+StreamExecutor._resolve_sampling_params = _resolve  # type: ignore[method-assign]
