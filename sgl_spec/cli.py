@@ -32,6 +32,11 @@ COMMANDS: dict[str, Command] = {
         "How much memory a target and its draft need.",
         "plan --preset article",
     ),
+    "advise": Command(
+        "sgl_spec.advise.advise_cli:advise",
+        "Which draft for a target, and whether it can pay.",
+        "advise Qwen2.5-72B --tp-size 4",
+    ),
 }
 
 # Base class of typer's own usage errors; typer keeps a private copy of click, so it is reached from here.

@@ -6,7 +6,7 @@ With `--json` the text for people goes to stderr, so that stdout holds the docum
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -31,10 +31,11 @@ def emit(document: BaseModel | dict[str, Any]) -> None:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()
 ) -> Table:
-    """Table with the columns at the indices `numbers` aligned to the right."""
+    """Table; the columns at the indices `numbers` are aligned to the right, the first stays on one line."""
     result = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for index, column in enumerate(columns):
-        result.add_column(column, justify="right" if index in numbers else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if index in numbers else "left"
+        result.add_column(column, justify=side, overflow="fold", no_wrap=index == 0 or side == "right")
     for row in rows:
         result.add_row(*(str(cell) for cell in row))
     return result
