@@ -1,6 +1,9 @@
 """Entry point ``sglang.srt.plugins``: runs in SGLang's main, scheduler and detokenizer processes."""
 
+import logging
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 
 def register() -> None:
@@ -23,3 +26,18 @@ def register() -> None:
         return SpecWorker
 
     report.install_in_tokenizer()
+    _install_cpu_kernels()
+
+
+def _install_cpu_kernels() -> None:
+    """Where there is no accelerator, run linear layers on our kernel (target, draft, plain decoding alike)."""
+    from sglang.srt.utils import is_cpu
+
+    from sgl_spec.config import SpecConfig
+
+    if not is_cpu():
+        return
+    from sgl_spec.sglang_plugin import cpu_linear
+
+    config = SpecConfig.from_env()
+    logger.info(cpu_linear.install("fp32" if config is None else config.cpu_weights))
