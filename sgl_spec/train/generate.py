@@ -9,6 +9,8 @@ import numpy as np
 from sgl_spec.train.rows import RowModel
 from sgl_spec.train.shards import Sequence
 
+_PREFILL_ROWS = 64  # admit prompts while a pass has fewer rows than one per slot and these
+
 
 @dataclass(frozen=True)
 class Request:
@@ -33,6 +35,11 @@ class _Answer:
     tokens: list[int] = field(default_factory=list)
     top_ids: list[np.ndarray] = field(default_factory=list)
     top_logp: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, prompt included."""
+        return len(self.request.prompt_ids) + len(self.tokens)
 
     @property
     def finished(self) -> bool:
@@ -63,31 +70,39 @@ class _Answer:
 
 
 def generate(
-    model: RowModel, requests: Iterable[Request], slots: int, stop_ids: frozenset[int], top_k: int = 32
+    model: RowModel,
+    requests: Iterable[Request],
+    slots: int,
+    stop_ids: frozenset[int],
+    shared_prefix: int = 0,
+    top_k: int = 32,
 ) -> Iterator[Sequence]:
     """Answer `requests` with up to `slots` at a time and yield each when it is complete.
 
     A sampled token is drawn from the `top_k` most probable ones, by a generator seeded with the request's
-    key: an answer depends on neither its neighbours nor the order. Requests are admitted one per step, so
-    a prompt's prefill shares its pass with the decode rows of the others.
+    key: an answer depends on neither its neighbours nor the order. A prompt's prefill shares its pass with
+    the decode rows of the others, and the prefix that all prompts share is computed once: `shared_prefix`
+    tokens, kept in slot `slots` of the model, which therefore needs `slots + 1`.
     """
     waiting = iter(requests)
     free = list(range(slots))
     running: dict[int, _Answer] = {}
+    prefix = 0
     while True:
-        rows = [
-            (a.tokens[-1], slot, len(a.request.prompt_ids) + len(a.tokens) - 1) for slot, a in running.items()
-        ]
+        rows = [(a.tokens[-1], slot, a.length - 1) for slot, a in running.items()]
         asked = list(range(len(rows)))
-        if free and (request := next(waiting, None)) is not None:
+        while free and len(rows) < slots + _PREFILL_ROWS and (request := next(waiting, None)) is not None:
+            if not prefix:
+                prefix = min(shared_prefix, len(request.prompt_ids) - 1)
+                _run(model, [(token, slots, i) for i, token in enumerate(request.prompt_ids[:prefix])])
             slot = free.pop()
+            model.copy_prefix(slots, slot, prefix)
             running[slot] = _Answer(request, np.random.default_rng(int(request.key, 16)))
-            rows += [(token, slot, position) for position, token in enumerate(request.prompt_ids)]
+            rows += [(token, slot, i) for i, token in enumerate(request.prompt_ids) if i >= prefix]
             asked.append(len(rows) - 1)
         if not rows:
             return
-        tokens, slot_of, positions = np.array(rows, np.int32).T.copy()
-        hidden = model.forward(tokens, slot_of, positions)
+        hidden = _run(model, rows)
         ids, logp = model.top(np.ascontiguousarray(hidden[:, asked]), top_k)
         for row, slot in enumerate(list(running)):
             answer = running[slot]
@@ -95,3 +110,15 @@ def generate(
                 yield answer.sequence()
                 del running[slot]
                 free.append(slot)
+
+
+def _run(model: RowModel, rows: list[tuple[int, int, int]]) -> np.ndarray:
+    tokens, slots, positions = np.array(rows, np.int32).T.copy()
+    return model.forward(tokens, slots, positions)
+
+
+def common_prefix(requests: list[Request]) -> int:
+    """How many leading tokens all `requests` share."""
+    first, last = min(r.prompt_ids for r in requests), max(r.prompt_ids for r in requests)
+    pairs = zip(first, last, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))

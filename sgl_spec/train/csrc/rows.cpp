@@ -17,6 +17,19 @@ static const int D = 64, BLOCK = 16;
 
 static inline vec splat(float a) { return vec{a, a, a, a, a, a, a, a}; }
 
+// e^x to 2 units in the last place for x <= 88; written so that a loop over it is vectorised.
+static inline float fast_exp(float x) {
+    x = std::max(x, -87.0f);
+    float n = __builtin_nearbyintf(x * 1.44269504f);
+    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.0f + r * (1.0f + r * (0.5f + r * (0.166666667f + r * (0.0416666667f +
+              r * (0.00833333333f + r * 0.00138888889f)))));
+    int32_t bits = ((int32_t)n + 127) << 23;
+    float scale;
+    std::memcpy(&scale, &bits, 4);
+    return p * scale;
+}
+
 extern "C" {
 
 // y = x * rsqrt(mean(x^2) + eps) * weight, per column.
@@ -32,7 +45,7 @@ void rms_norm(const float* x, const float* weight, float* y, int64_t width, int6
 // out = silu(gate_up[:n]) * gate_up[n:].
 void silu_mul(const float* gate_up, float* out, int64_t n, int64_t M) {
     const float* up = gate_up + n * M;
-    for (int64_t i = 0; i < n * M; i++) out[i] = gate_up[i] / (1.0f + expf(-gate_up[i])) * up[i];
+    for (int64_t i = 0; i < n * M; i++) out[i] = gate_up[i] / (1.0f + fast_exp(-gate_up[i])) * up[i];
 }
 
 // Rotate q and k in place (split halves; cos, sin: [max position][32]), then write k and v into the cache.
@@ -91,7 +104,7 @@ static void attend(const float* q, const float* keys, const float* values, int64
         float* s = scores + g * stride;
         for (int64_t t = 0; t < n; t++) top[g] = std::max(top[g], s[t]);
         float sum = 0.0f;
-        for (int64_t t = 0; t < n; t++) sum += s[t] = expf(s[t] - top[g]);
+        for (int64_t t = 0; t < n; t++) sum += s[t] = fast_exp(s[t] - top[g]);
         for (int64_t t = 0; t < n; t++) s[t] /= sum;
     }
     for (int half = 0; half < D; half += 32) {
@@ -141,7 +154,7 @@ void top_log_probs(const float* logits, int64_t V, int64_t M, int64_t k, int32_t
         const float* row = logits + v * M;
         int any = 0;
         for (int64_t r = 0; r < M; r++) {
-            sum[r] += expf(row[r] - top[r]);
+            sum[r] += fast_exp(row[r] - top[r]);
             any |= row[r] > threshold[r];
         }
         if (!any) continue;

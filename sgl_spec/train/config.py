@@ -1,0 +1,59 @@
+"""The knobs of a distillation, each once: unit, range, default."""
+
+from dataclasses import dataclass, fields
+
+from sgl_spec.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a student is built and trained; a checkpoint holds the config that it was made with."""
+
+    #: Target layers that the student starts from, in order; its depth is their number. Empty entries are not
+    #: allowed; -1 is the last layer of the target.
+    init_layers: tuple[int, ...] = (0, 1, -1)
+    #: Size of the hot-token head, in tokens: the draft proposes only these.
+    hot_tokens: int = 12288
+    #: Optimiser steps in all.
+    steps: int = 1000
+    #: Answer tokens per optimiser step.
+    tokens_per_step: int = 2048
+    #: Peak learning rate of AdamW, reached after `warmup_steps`, then a cosine to `final_rate` times it.
+    learning_rate: float = 1e-3
+    warmup_steps: int = 40
+    final_rate: float = 0.03
+    weight_decay: float = 0.0
+    gradient_clip: float = 1.0
+    #: Share of the target's own probabilities in the label; the rest is its most probable token.
+    soft_share: float = 0.5
+    #: Seed of the order of the data.
+    seed: int = 0
+    #: Steps between two checkpoints.
+    checkpoint_every: int = 100
+    #: "cpu" or "cuda".
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        positive = (
+            "hot_tokens",
+            "steps",
+            "tokens_per_step",
+            "learning_rate",
+            "gradient_clip",
+            "checkpoint_every",
+        )
+        for name in positive:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is not positive; give a value above 0.")
+        for name in ("final_rate", "soft_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is no share; give a value from 0 to 1.")
+        if not self.init_layers:
+            raise ConfigError("init_layers is empty; name at least one layer of the target, for example 0.")
+        if self.device not in ("cpu", "cuda"):
+            raise ConfigError(f"device={self.device!r} is unknown; use 'cpu' or 'cuda'.")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """All knobs, in the order of their definition."""
+        return tuple(field.name for field in fields(cls))
