@@ -53,16 +53,17 @@ class HostSources:
         if rid in self._reports:
             raise SpecError(f"Request {rid!r} has begun already; end it before it begins again.")
         self.prediction.begin(rid, context_ids, options)
-        if self.cache:
+        if self.cache and (options.cache or options.prompt_lookup):
             self.cache.begin(rid, context_ids, options)
         self._reports[rid] = RequestReport()
 
     def draft(self, rid: str, limit: int) -> Proposal:
         """Return up to `limit` guesses for the request's next positions, maybe none."""
         best = self.prediction.draft(rid, limit)
-        other: PredictionSource | DraftCache | None = self.cache
-        if self.cache and best.expected_accepted() < SURE * limit:
-            cached = self.cache.draft(rid, limit)
+        cache = self._cache_of(rid)
+        other: PredictionSource | DraftCache | None = cache
+        if cache and best.expected_accepted() < SURE * limit:
+            cached = cache.draft(rid, limit)
             if cached.expected_accepted() > best.expected_accepted():
                 best, other = cached, self.prediction
         if other and best.tokens and len(best) < limit and best.survival() >= GO_ON:
@@ -89,8 +90,8 @@ class HostSources:
                 count.proposed += 1
                 count.accepted += right
         self.prediction.accept(rid, tokens)
-        if self.cache:
-            self.cache.accept(rid, tokens)
+        if cache := self._cache_of(rid):
+            cache.accept(rid, tokens)
 
     def report(self, rid: str) -> RequestReport:
         """Return the counts of a live request so far."""
@@ -104,14 +105,18 @@ class HostSources:
         del self._reports[rid]
         self._last.pop(rid, None)
         self.prediction.end(rid)
-        if self.cache:
-            self.cache.end(rid)
+        if cache := self._cache_of(rid):
+            cache.end(rid)
         return report
 
     def flush(self) -> None:
         """Empty the cache."""
         if self.cache:
             self.cache.flush()
+
+    def _cache_of(self, rid: str) -> DraftCache | None:
+        """Return the cache unless it is off, for all or for this request."""
+        return self.cache if self.cache and rid in self.cache else None
 
     def _report(self, rid: str) -> RequestReport:
         try:

@@ -61,6 +61,16 @@ def test_without_cache_and_prediction_nothing_is_proposed() -> None:
     sources.flush()
 
 
+def test_a_request_may_stay_out_of_the_cache_altogether() -> None:
+    cache = DraftCache()
+    sources = HostSources(cache)
+    sources.begin("r", [1, 2, 1, 2], SourceOptions(cache=False, prompt_lookup=False))
+    assert "r" not in cache
+    assert sources.draft("r", 8) == Proposal()
+    sources.accept("r", [1])
+    sources.end("r")
+
+
 def test_expected_gain_of_a_proposal() -> None:
     proposal = Proposal([1, 2, 3], [0.5, 0.5, 1.0], ["cache"] * 3)
     assert proposal.expected_accepted() == 1.0
