@@ -17,6 +17,7 @@ from sgl_spec.control.base import (
 from sgl_spec.control.ema import EmaController
 from sgl_spec.control.fixed import FixedController
 from sgl_spec.control.mixed import MixedController
+from sgl_spec.control.state_file import load_state, save_state
 from sgl_spec.control.threshold import ThresholdController
 from sgl_spec.control.throughput import ThroughputController
 from sgl_spec.errors import ConfigError
@@ -29,7 +30,9 @@ __all__ = [
     "RequestRound",
     "RequestView",
     "RoundRecord",
+    "load_state",
     "make_controller",
+    "save_state",
 ]
 
 

@@ -4,7 +4,7 @@ Three levels, each the prior of the next: everything; (program, temperature band
 level keeps, per position, hits and trials (a trial is a position whose predecessors were all accepted), and
 one ratio: hits over what the level above expected. Its estimate at position j is
 
-    (hits_j + STRENGTH * prior_j) / (trials_j + STRENGTH),   prior_j = above_j * (hits + C) / (expected + C)
+    (hits_j + S * prior_j) / (trials_j + S),   prior_j = above_j * (hits + R) / (expected + R)
 
 so a request first inherits its program's profile over positions, soon scales it as a whole, and learns single
 positions last. Evidence fades by a factor per round. All rows of a level are one numpy table.
@@ -24,12 +24,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 ProgramKey = tuple[str, int]  # program, temperature band
 
-STRENGTH = 3.0  # trials that a prior is worth at one position
-RATIO_STRENGTH = 1.0  # accepted tokens that the prior ratio of 1 is worth
 COLD = 0.45  # a before anything was seen: drafts of unknown quality are worth a look, not a gamble
 GOES_ON = 0.995  # chance that drafting goes on, before anything was seen
 CEILING = 0.995
-KEEP_ALL, KEEP_PROGRAM, KEEP_REQUEST = 0.9995, 0.99, 0.97  # what a round leaves of older evidence
+DEPTH_TRIALS = 2.0
 MAX_PROGRAMS = 1024  # least recently used program keys are forgotten
 BANDS = (0.0, 0.5, 0.85, 1.15)  # upper bounds of the temperature bands but the last
 
@@ -39,11 +37,24 @@ def band(temperature: float) -> int:
     return sum(temperature > bound for bound in BANDS)
 
 
+class Level(NamedTuple):
+    """How a level weighs what it sees against the level above."""
+
+    keep: float  # what a round leaves of older evidence
+    strength: float  # S: trials that the prior is worth at one position
+    ratio_strength: float  # R: accepted tokens that the prior ratio of 1 is worth
+
+
+ALL = Level(0.9995, 3.0, 1.0)
+PROGRAM = Level(0.99, 3.0, 1.0)
+REQUEST = Level(0.98, 12.0, 8.0)  # requests of a program are alike until they prove otherwise
+
+
 class Table:
     """Evidence of the rows of one level, by key. Rows of dropped keys are used again."""
 
-    def __init__(self, width: int, keep: float, most: int | None = None) -> None:
-        self.keep = keep
+    def __init__(self, width: int, level: Level, most: int | None = None) -> None:
+        self.level = level
         self.most = most
         self.rows: dict[Hashable, int] = {}  # in order of use if `most` bounds them
         self.free: list[int] = []
@@ -78,16 +89,22 @@ class Table:
     def estimate(self, rows: Ints, prior: Floats) -> Floats:
         """a per row and position; `prior` [len(rows), width] is the level above's."""
         hits, trials = self.hits[rows], self.trials[rows]
-        ratio = (hits.sum(axis=1) + RATIO_STRENGTH) / (self.expected[rows] + RATIO_STRENGTH)
+        _, strength, ratio_strength = self.level
+        ratio = (hits.sum(axis=1) + ratio_strength) / (self.expected[rows] + ratio_strength)
         scaled = np.minimum(prior * ratio[:, None], CEILING)
-        return np.minimum((hits + STRENGTH * scaled) / (trials + STRENGTH), CEILING)
+        return np.minimum((hits + strength * scaled) / (trials + strength), CEILING)
 
     def learn(self, rows: Ints, hits: Floats, trials: Floats, prior: Floats, rounds: int) -> None:
         """Add the evidence [n, width] of so many rounds to distinct rows; `prior` as in `estimate`."""
-        keep = self.keep**rounds
+        keep = self.level.keep**rounds
         self.hits[rows] = keep * self.hits[rows] + hits
         self.trials[rows] = keep * self.trials[rows] + trials
         self.expected[rows] = keep * self.expected[rows] + (trials * prior).sum(axis=1)
+
+    def depth(self, key: Hashable) -> int:
+        """Positions with at least two trials that still count."""
+        at = self.rows.get(key)
+        return 0 if at is None else int(np.count_nonzero(self.trials[at] >= DEPTH_TRIALS))
 
     def seen(self, key: Hashable) -> tuple[float, float]:
         """Hits and trials at the first position that still count."""
@@ -111,11 +128,11 @@ class Acceptance:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.all = Table(width, KEEP_ALL)
+        self.all = Table(width, ALL)
         self.all.row("")
-        self.programs = Table(width, KEEP_PROGRAM, MAX_PROGRAMS)
-        self.reach = Table(width, KEEP_PROGRAM, MAX_PROGRAMS)
-        self.requests = Table(width, KEEP_REQUEST)
+        self.programs = Table(width, PROGRAM, MAX_PROGRAMS)
+        self.reach = Table(width, PROGRAM, MAX_PROGRAMS)
+        self.requests = Table(width, REQUEST)
         self.columns = np.arange(width)
         self.cold = np.full((1, width), COLD)
         self.goes_on = np.full((1, width), GOES_ON)
@@ -128,6 +145,10 @@ class Acceptance:
         rows = np.array([self.requests.row(rid) for rid in rids])
         going = self.reach.estimate(np.array([self.reach.row(key) for key in keys]), self.goes_on)
         return self.requests.estimate(rows, middle), going
+
+    def known(self, key: ProgramKey) -> int:
+        """Positions up to which estimates may be trusted: twice as far as guesses were judged, and two."""
+        return 2 * max(self.programs.depth(key), self.all.depth("")) + 2
 
     def learn(self, evidence: Sequence[Evidence], rounds: int = 1) -> None:
         """Take in what was gathered in so many rounds. Requests that ended meanwhile teach their program."""

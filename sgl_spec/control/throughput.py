@@ -25,6 +25,7 @@ from sgl_spec.control.plan import Prices, Slots, Value, best
 from sgl_spec.control.probe import Account, Prober
 
 DWELL = 10  # rounds that a request keeps its K
+YOUNG, YOUNG_DWELL = 30.0, 3  # the same until so many first guesses of a program were judged
 CALM = 20  # the same after drafting lost clearly
 PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
@@ -66,6 +67,7 @@ class ThroughputController:
     plain_rounds: int = 0
     since_plain: int = 0
     since_plan: int = 0
+    pace: int = YOUNG_DWELL  # rounds between plans
     changes: int = 0
     plain_batches: set[int] = field(default_factory=set)
     evidence: list[Evidence] = field(default_factory=list)  # not yet in the tables
@@ -118,7 +120,7 @@ class ThroughputController:
     def _news(self, views: Sequence[RequestView], states: list[Running]) -> bool:
         """Whether there is a reason to plan again."""
         self.since_plan += 1
-        if self.since_plan >= PLAN_EVERY:
+        if self.since_plan >= self.pace:
             return True
         return any(state.k < 0 or view.offers for state, view in zip(states, views, strict=True))
 
@@ -144,6 +146,8 @@ class ThroughputController:
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
         self._take_in()
+        self.pace = YOUNG_DWELL if any(self._young(state.key) for state in states) else PLAN_EVERY
+        tops = [min(top, self.acceptance.known(s.key)) for s, top in zip(states, tops, strict=True)]
         batch = len(views)
         prices = Prices(self.cost, self._slots(views, states, tops))
         target, value = best(prices)
@@ -187,13 +191,19 @@ class ThroughputController:
             if not stop:
                 resized = batch > NEAR * state.batch or state.batch > NEAR * batch
                 margin = (ENTRY if state.k == 0 else MARGIN) * len(moved) / batch
-                if (state.since < state.dwell and not resized) or gain <= margin:
+                if (state.since < self._dwell(state) and not resized) or gain <= margin:
                     continue
             state.k = int(target[i])
             chosen[i] = target[i]
             state.since, state.batch = 0, batch
             state.dwell = CALM if stop else DWELL
             self.changes += 1
+
+    def _dwell(self, state: Running) -> int:
+        return YOUNG_DWELL if state.dwell == DWELL and self._young(state.key) else state.dwell
+
+    def _young(self, key: ProgramKey) -> bool:
+        return self.acceptance.programs.seen(key)[1] < YOUNG
 
     # --- exploring ----------------------------------------------------------------------------------------
 
@@ -311,6 +321,23 @@ class ThroughputController:
         """Drop the request's state; its program keeps what it taught."""
         self.running.pop(rid, None)
         self.acceptance.forget(rid)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Costs and acceptance, JSON-ready: what `state_file` keeps."""
+        self._take_in()
+        return {
+            "cost": self.cost.to_dict(),
+            "plain_batches": sorted(self.plain_batches),
+            "acceptance": self.acceptance.to_dict(),
+        }
+
+    def load(self, values: dict[str, Any]) -> None:
+        """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
+        cost, acceptance = CostModel(), Acceptance(self.acceptance.width)
+        cost.load(values["cost"])
+        acceptance.load(values["acceptance"])
+        batches = {int(batch) for batch in values["plain_batches"]}
+        self.cost, self.acceptance, self.plain_batches = cost, acceptance, batches
 
     def snapshot(self) -> dict[str, Any]:
         """Counters and estimates, JSON-ready."""
