@@ -22,6 +22,7 @@ CPU_DEFAULTS: dict[str, Any] = {
     "sampling_backend": "pytorch",
     "disable_cuda_graph": True,
     "max_total_tokens": CPU_POOL_TOKENS,
+    "sleep_on_idle": True,
 }
 
 

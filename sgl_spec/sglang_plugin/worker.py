@@ -324,6 +324,8 @@ class SpecWorker(BaseSpecWorker):
             "controller": self.controller.snapshot(),
             "stats": self.stats.as_dict(),
             "running": len(self.tracks),
+            "kv_slots_free": self.token_to_kv_pool_allocator.available_size(),
+            "kv_slots": self.token_to_kv_pool_allocator.size,
         }
 
     def _sweep(self) -> None:

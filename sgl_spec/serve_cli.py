@@ -1,0 +1,107 @@
+"""`sgl-spec serve`: every option of SGLang's server and of sgl-spec, on the command line or in a YAML file."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sgl_spec.config import SpecConfig
+from sgl_spec.console import people
+from sgl_spec.errors import ConfigError
+
+SHORT = {"model": "model_path", "tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size"}
+# SGLang's server in a fresh interpreter: thread counts must be set before torch is imported.
+START = "import sys; from sgl_spec.serve import run; run(sys.argv[1:])"
+
+
+def serve(
+    ctx: typer.Context,
+    *,
+    config: Annotated[Path | None, typer.Option(help="YAML file with the same options, as name: value.")] = None,
+    check: Annotated[bool, typer.Option(help="Check everything, print SGLang's command line, and end.")] = False,
+) -> None:
+    """Start a server: each option of SGLang and of sgl-spec, --name value.
+
+    Options on the command line win over those of the file.
+
+    \b
+    Examples:
+      sgl-spec serve --model-path TARGET --draft-model-path DRAFT --port 30000
+      sgl-spec serve --config server.yaml --num-speculative-tokens 8 --controller fixed
+      sgl-spec serve --model-path TARGET --check
+    """
+    from sgl_spec.serve import plan_launch
+
+    values = (read_yaml(config) if config else {}) | parse_options(ctx.args)
+    if "model_path" not in values:
+        raise ConfigError("serve needs --model-path: the folder or hub name of the target model.")
+    launch = plan_launch(values)
+    out = people(json_output=True)
+    for change in launch.changed:
+        out.print(f"set here: {change}")
+    if check:
+        people().print(" ".join(["python -m sglang.launch_server", *launch.arguments]))
+        return
+    out.print(f"starting on {launch.url}")
+    sys.stderr.flush()
+    os.execve(  # noqa: S606 - our own interpreter, no shell
+        sys.executable, [sys.executable, "-c", START, *launch.arguments], launch.environment
+    )
+
+
+serve.context_settings = {"allow_extra_args": True, "ignore_unknown_options": True}  # type: ignore[attr-defined]
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Options of a YAML file, with dashes or underscores in their names."""
+    import yaml
+
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config={path} cannot be read ({error.strerror}): name a YAML file.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"config={path} is not YAML ({reason}): correct it.") from None
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"config={path} must hold options as name: value.")
+    return {_name(str(key)): value for key, value in loaded.items()}
+
+
+def parse_options(words: Sequence[str]) -> dict[str, Any]:
+    """`--name value`, `--name=value`, `--name a b` (a list) and `--name` (True) as a dictionary."""
+    values: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            flag, equals, value = word[2:].partition("=")
+            name = _name(flag)
+            values[name] = _typed(name, value) if equals else True
+        elif not name:
+            raise ConfigError(f"{word!r} follows no option: write --model-path {word} for the target.")
+        elif values[name] is True:
+            values[name] = _typed(name, word)
+        else:
+            previous = values[name] if isinstance(values[name], list) else [values[name]]
+            values[name] = [*previous, _typed(name, word)]
+    return values
+
+
+def _name(flag: str) -> str:
+    name = flag.replace("-", "_")
+    return SHORT.get(name, name)
+
+
+def _typed(name: str, text: str) -> Any:
+    """`text` as its option wants it: ours by its field, SGLang's as written but for whole numbers."""
+    field = SpecConfig.model_fields.get(name)
+    if field is not None:
+        import yaml
+
+        return text if "str" in str(field.annotation) or "Literal" in str(field.annotation) else yaml.safe_load(text)
+    if name == "port" and not text.isdigit():
+        raise ConfigError(f"port={text!r} is no number: use one between 1 and 65535.")
+    return int(text) if text.isdigit() and str(int(text)) == text else text
