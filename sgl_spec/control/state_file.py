@@ -57,9 +57,7 @@ def _read(source: Path) -> dict[str, Any]:
             raise ConfigError(f"cost_file={source} is too large to be one: name another file.")
         document = json.loads(source.read_bytes())
     except OSError as error:
-        raise ConfigError(
-            f"cost_file={source} cannot be read ({error.strerror}): name another file."
-        ) from None
+        raise ConfigError(f"cost_file={source} cannot be read ({error.strerror}): name another.") from None
     except (ValueError, RecursionError):
         raise ConfigError(f"cost_file={source} is damaged: delete it, it is made anew.") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:

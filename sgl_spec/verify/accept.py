@@ -132,7 +132,7 @@ def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
     import torch
 
     cumulated = weights.double().cumsum(dim=1)
-    total = cumulated[:, -1:]
+    total = cumulated[:, -1:].contiguous()
     token = torch.searchsorted(cumulated, uniform[:, None] * total, right=True)
     return torch.minimum(token, torch.searchsorted(cumulated, total))[:, 0]
 
