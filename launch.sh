@@ -150,6 +150,7 @@ PYTHON
 prepare() {
   ensure_venv
   ensure_entry_points
+  unset SGL_SPEC_VENV SGL_SPEC_PYTHON # SGLang warns of every variable that begins with SGL_
   export VIRTUAL_ENV="$VENV" PATH="$VENV/bin:$PATH" PYTHONPATH="$REPO${PYTHONPATH:+:$PYTHONPATH}"
 }
 

@@ -27,6 +27,21 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "sgl_spec.demo_run:demo",
+        "The real engine on the demo pair, with and without guessing.",
+        "demo",
+    ),
+    "models": Command(
+        "sgl_spec.models_cli:models",
+        "The models that need no hub: fetch, list.",
+        "models fetch demo",
+    ),
+    "serve": Command(
+        "sgl_spec.serve_cli:serve",
+        "Start a server: every option of SGLang and of sgl-spec.",
+        "serve --model-path TARGET --draft-model-path DRAFT",
+    ),
     "plan": Command(
         "sgl_spec.advise.plan_cli:plan",
         "How much memory a target and its draft need.",
@@ -36,6 +51,11 @@ COMMANDS: dict[str, Command] = {
         "sgl_spec.advise.advise_cli:advise",
         "Which draft for a target, and whether it can pay.",
         "advise Qwen2.5-72B --tp-size 4",
+    ),
+    "simulate": Command(
+        "sgl_spec.simulate_cli:simulate",
+        "Controllers on a recorded trace, without a model.",
+        "simulate --batch 8",
     ),
 }
 

@@ -15,7 +15,9 @@ models = typer.Typer(add_completion=False, rich_markup_mode="rich", help="The mo
 
 @models.command()
 def fetch(
-    pair: Annotated[str, typer.Argument(help="demo: SmolLM2-135M-Instruct and the draft made for it.")] = "demo",
+    pair: Annotated[
+        str, typer.Argument(help="demo: SmolLM2-135M-Instruct and the draft made for it.")
+    ] = "demo",
     json_output: JsonFlag = False,
 ) -> None:
     """Fetch and convert a pair, once, and print its folders.
@@ -46,8 +48,12 @@ def list_models(json_output: JsonFlag = False) -> None:
     from sgl_spec.models import cache_root
 
     root = cache_root() / "models"
-    folders = sorted(path for path in root.glob("*/") if not path.name.startswith(".")) if root.is_dir() else []
-    sizes = {folder: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in folders}
+    folders = (
+        sorted(path for path in root.glob("*/") if not path.name.startswith(".")) if root.is_dir() else []
+    )
+    sizes = {
+        folder: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in folders
+    }
     out = people(json_output)
     for folder, size in sizes.items():
         out.print(f"{size / 1e6:8.1f} MB  {folder}")

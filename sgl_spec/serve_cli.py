@@ -1,4 +1,4 @@
-"""`sgl-spec serve`: every option of SGLang's server and of sgl-spec, on the command line or in a YAML file."""
+"""`sgl-spec serve`: every option of SGLang and of sgl-spec, on the command line or in a YAML file."""
 
 import os
 import sys
@@ -20,8 +20,12 @@ START = "import sys; from sgl_spec.serve import run; run(sys.argv[1:])"
 def serve(
     ctx: typer.Context,
     *,
-    config: Annotated[Path | None, typer.Option(help="YAML file with the same options, as name: value.")] = None,
-    check: Annotated[bool, typer.Option(help="Check everything, print SGLang's command line, and end.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file with the same options, as name: value.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option(help="Check everything, print SGLang's command line, and end.")
+    ] = False,
 ) -> None:
     """Start a server: each option of SGLang and of sgl-spec, --name value.
 
@@ -101,7 +105,8 @@ def _typed(name: str, text: str) -> Any:
     if field is not None:
         import yaml
 
-        return text if "str" in str(field.annotation) or "Literal" in str(field.annotation) else yaml.safe_load(text)
+        wants_text = any(word in str(field.annotation) for word in ("str", "Literal"))
+        return text if wants_text else yaml.safe_load(text)
     if name == "port" and not text.isdigit():
-        raise ConfigError(f"port={text!r} is no number: use one between 1 and 65535.")
+        raise ConfigError(f"port={text!r} is no port number: use one between 1 and 65535.")
     return int(text) if text.isdigit() and str(int(text)) == text else text
