@@ -10,9 +10,9 @@ timing depends on what other tenants said. With `cache=False`, or while `max_ten
 a request searches a private index of its own text that ends with it.
 
 Memory: half of `memory_bytes` for the default namespace "", the other half in equal shares for `max_tenants`
-named ones, of which the least recently used idle one makes room. A share is allocated when it is first used
-and never grows; within it, text that was not used since it was written goes first. Private indexes come on
-top: BYTES_PER_TOKEN times (tokens of the context + PRIVATE_ROOM, rounded up to a power of two).
+named ones, of which the least recently used idle one makes room. A share is allocated when its namespace is
+first used and never grows; within it, text that was not used since it was written goes first. Private indexes
+come on top: BYTES_PER_TOKEN times (tokens of the context + PRIVATE_ROOM, rounded up to a power of two).
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class DraftCache:
             )
         self._max_tenants = max_tenants
         self._spaces: OrderedDict[str, _Space] = OrderedDict()
+        self._space("")  # tens of milliseconds for a large share: at start, not in the first request
         self._requests: dict[str, _Request] = {}
         self._lock = threading.RLock()
 

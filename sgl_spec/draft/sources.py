@@ -86,7 +86,7 @@ class HostSources:
         for i in range(verified):
             right = right and i < len(tokens) and last.tokens[i] == tokens[i]
             for counts in (report.by_source, self.totals):
-                count = counts.setdefault(last.sources[i], SourceCount())
+                count = counts.get(last.sources[i]) or counts.setdefault(last.sources[i], SourceCount())
                 count.proposed += 1
                 count.accepted += right
         self.prediction.accept(rid, tokens)

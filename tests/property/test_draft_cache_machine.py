@@ -97,7 +97,7 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def sound(self) -> None:
         self.cache.check_integrity()
-        assert self.cache.nbytes() <= (2 * CAPACITY + len(self.live) * 4096) * BYTES_PER_TOKEN
+        assert self.cache.nbytes() <= (4 * CAPACITY + len(self.live) * 4096) * BYTES_PER_TOKEN
 
 
 TestCache = CacheMachine.TestCase
