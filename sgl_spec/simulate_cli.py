@@ -45,7 +45,7 @@ def simulate(
     reports = [_run(name, 5, recorded, batch) for name in controller or known]
     fixed = {k: _run("fixed", k, recorded, batch) for k in FIXED}
     out = people(json_output)
-    columns = ("policy", "speed-up", "acceptance", "length", "K changes", "rounds by K")
+    columns = ("policy", "speed-up", "acceptance", "tokens/step", "K changes", "rounds by K")
     rows = [_line(report.controller, report) for report in reports]
     rows += [_line(f"K = {k}", report) for k, report in fixed.items()]
     out.print(table("Replay", columns, rows, numbers=(1, 2, 3, 4)))
@@ -67,7 +67,7 @@ def _run(name: str, k: int, trace: Trace, batch: int) -> Report:
 
 
 def _line(name: str, report: Report) -> tuple[object, ...]:
-    rate, length = (report.totals[key] for key in ("draft_acceptance_rate", "mean_acceptance_length"))
+    rate, length = (report.totals[key] for key in ("draft_acceptance_rate", "tokens_per_step"))
     spread = " ".join(f"{k}:{count}" for k, count in report.k_histogram.items())
     shown = "-" if rate is None else f"{rate:.3f}"
     return name, f"{report.speedup:.3f}", shown, f"{length:.2f}", report.changes, spread

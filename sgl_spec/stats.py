@@ -1,9 +1,9 @@
 """Counts, and the only definitions of the two figures that everybody quotes.
 
 acceptance rate    accepted / proposed: drafted tokens that were verified and kept over those verified
-acceptance length  tokens per verify: 1 + accepted per round, with the bonus token; plain rounds count as 1
+acceptance length  tokens per verify: 1 + accepted / rounds with guesses, the bonus token included
 
-A round at K=0 proposes nothing: it counts as a step with length 1 and leaves the rate alone.
+A plain round (K=0) proposes nothing and is no verify: it changes neither. `tokens_per_step` counts all rounds.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def acceptance_rate(accepted: int, proposed: int) -> float | None:
     return accepted / proposed if proposed else None
 
 
-def acceptance_length(accepted: int, rounds: int) -> float | None:
-    """Tokens per verify, the bonus token included; none before the first round."""
-    return 1.0 + accepted / rounds if rounds else None
+def acceptance_length(accepted: int, verifies: int) -> float | None:
+    """Tokens per verify, the bonus token included; none without a verify."""
+    return 1.0 + accepted / verifies if verifies else None
 
 
 def _sources(counts: dict[str, list[int]]) -> dict[str, dict[str, Any]]:
@@ -83,7 +83,8 @@ class RequestStats:
             "num_plain_steps": self.plain_rounds,
             "num_draft_tokens": self.proposed,
             "num_accepted_draft_tokens": self.accepted,
-            "mean_acceptance_length": acceptance_length(self.accepted, self.rounds),
+            "mean_acceptance_length": acceptance_length(self.accepted, self.rounds - self.plain_rounds),
+            "tokens_per_step": acceptance_length(self.accepted, self.rounds),
             "draft_acceptance_rate": acceptance_rate(self.accepted, self.proposed),
             "acceptance_histogram": self.histogram,
             "acceptance_histogram_by_draft_length": {
@@ -159,7 +160,8 @@ class Tally:
             "num_draft_tokens": self.proposed,
             "num_accepted_draft_tokens": self.accepted,
             "draft_acceptance_rate": acceptance_rate(self.accepted, self.proposed),
-            "mean_acceptance_length": acceptance_length(self.accepted, self.rounds),
+            "mean_acceptance_length": acceptance_length(self.accepted, self.rounds - self.plain_rounds),
+            "tokens_per_step": acceptance_length(self.accepted, self.rounds),
             "conditional_acceptance_by_position": [
                 acceptance_rate(kept, tried) for tried, kept in zip(self.tried, self.kept, strict=True)
             ],

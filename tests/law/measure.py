@@ -17,7 +17,7 @@ def paths_of(vocabulary, k):
     return list(itertools.product(range(vocabulary), repeat=k))
 
 
-def emitted_law(p_rows, q_of, k, vocabulary, accept=accept_chain, lens=None):
+def emitted_law(p_rows, q_of, k, vocabulary, *, accept=accept_chain, lens=None):
     """{emitted tokens: probability} of one round.
 
     p_rows: path -> [k+1, V] float64; q_of: path -> (weight of drafting that path, DraftLaw for one request).
