@@ -1,7 +1,7 @@
 """`sgl-spec advise`: which draft for a target, and whether it can pay."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,16 +26,23 @@ def advise(
     requests: Annotated[int, typer.Option(min=1, help="Requests that decode at once.")] = 1,
     context_length: Annotated[int, typer.Option(min=1, help="Tokens of a long request.")] = 4096,
     price_per_hour: Annotated[float | None, typer.Option(min=0, help="Of all devices; any currency.")] = None,
+    measure: Annotated[Path | None, typer.Option(help="Prompts, one a line: run the engine on them.")] = None,
+    draft: Annotated[
+        Path | None, typer.Option(help="Draft folder to measure; default: the best found.")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=8, help="Tokens per measured answer.")] = 64,
     json_output: JsonFlag = False,
 ) -> None:
     """Which draft for a target: family, speed, vocabulary, context, licence, gain.
 
-    The gains are estimates from sizes and data sheets at an assumed acceptance.
+    The gains are estimates from sizes and data sheets at an assumed acceptance;
+    --measure starts the engine and replaces them by what was measured.
 
     \b
     Examples:
       sgl-spec advise Qwen2.5-72B --hardware h100 --tp-size 4 --price-per-hour 10
       sgl-spec advise ./target --search ./models --hardware cpu-core --json
+      sgl-spec advise ./target --draft ./draft --measure prompts.txt
     """
     device = hardware_called(hardware).shared_by(tp_size)
     model, _ = resolve(target)
@@ -48,16 +55,20 @@ def advise(
     best = next((candidate for candidate in found if candidate.usable), None)
     advice = _advice(model.shape.name, best)
     _print(model.shape.name, found, use, advice, json_output)
+    document: dict[str, Any] = {
+        "target": model.shape.name,
+        "use": use.model_dump(mode="json"),
+        "best": best.name if best else None,
+        "advice": advice,
+        "candidates": [candidate.model_dump(mode="json") for candidate in found],
+    }
+    if measure is not None:
+        from sgl_spec.advise.measure_run import measure_pair
+
+        chosen = draft or (best.folder if best else None)
+        document |= measure_pair(model.folder, chosen, measure, max_new_tokens, people(json_output))
     if json_output:
-        emit(
-            {
-                "target": model.shape.name,
-                "use": use.model_dump(mode="json"),
-                "best": best.name if best else None,
-                "advice": advice,
-                "candidates": [candidate.model_dump(mode="json") for candidate in found],
-            }
-        )
+        emit(document)
 
 
 def _advice(target: str, best: Candidate | None) -> list[str]:

@@ -141,6 +141,9 @@ def _lines(request: PlanRequest) -> list[Line]:
         count = parameters_of(model.shape, model.folder)
         how = f"{(count.linear + count.other) / 1e9:.3g} billion parameters, {model.stored}"
         held = max(0.0, model.weight_bytes - offload)
+        if request.device == "cpu" and model.shape.tied:
+            held += model.shape.vocab * model.shape.hidden * DTYPE_BYTES[model.dtype]
+            how += ", the shared head packed once more for the CPU kernel"
         if offload:
             how += f", {offload / GB:g} GB of them in host memory"
         add(f"{role} weights", held, how)

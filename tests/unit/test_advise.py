@@ -3,15 +3,18 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from sgl_spec.advise.benefit import benefit, break_even
 from sgl_spec.advise.candidates import Use, candidates, model_folders, read_target
 from sgl_spec.advise.hardware import HARDWARE, Hardware
+from sgl_spec.advise.measure import measure, policies, read_prompts
 from sgl_spec.advise.overlap import overlap, read_vocabulary
+from sgl_spec.advise.recommend import recommend
 from sgl_spec.advise.resolve import resolve
 from sgl_spec.cli import main
-from sgl_spec.errors import ConfigError
+from sgl_spec.errors import ConfigError, EngineError
 
 H100 = HARDWARE["h100"]
 
@@ -145,3 +148,81 @@ def test_bad_input_is_one_sentence(
     assert captured.out == ""
     assert text in captured.err
     assert captured.err.count("\n") == 1
+
+
+def fake_server(acceptance: float, draft_ms: float, plain_ms: float = 10.0) -> httpx.Client:
+    """A server that takes the time a cost model says and accepts a fixed share of each guess."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sampling = json.loads(request.content)["sampling_params"]
+        options = sampling["custom_params"]["sgl_spec"]
+        k = options.get("num_speculative_tokens", 3 if acceptance > 0.5 else 0)
+        k = 0 if options.get("speculate") is False else k
+        emitted = sum(acceptance**j for j in range(k + 1))
+        rounds = sampling["max_new_tokens"] / emitted
+        meta = {
+            "completion_tokens": sampling["max_new_tokens"],
+            "e2e_latency": rounds * (plain_ms + k * draft_ms) / 1000,
+            "sgl_spec": {
+                "num_draft_tokens": round(rounds * k),
+                "num_accepted_draft_tokens": round(rounds * (emitted - 1)),
+            },
+        }
+        return httpx.Response(200, json={"output_ids": [1, 2, 3], "meta_info": meta})
+
+    return httpx.Client(base_url="http://fake", transport=httpx.MockTransport(answer))
+
+
+def test_a_good_draft_is_recommended_with_the_best_policy() -> None:
+    measured = measure(fake_server(0.9, draft_ms=0.5), ["a", "b", "c"], policies())
+    advice = recommend(measured, "D")
+    best = max(run.tokens_per_s for run in measured)
+    plain = measured[0].tokens_per_s
+    assert advice.speculate
+    assert advice.policy == "K=8"
+    assert advice.flags == "--draft-model-path D --controller fixed --num-speculative-tokens 8"
+    assert advice.speedup == pytest.approx(best / plain)
+
+
+def test_the_adaptive_policy_wins_a_tie() -> None:
+    measured = measure(fake_server(0.9, draft_ms=0.5), ["a", "b"], policies(fixed=(2, 3)))
+    assert recommend(measured, "D").flags == "--draft-model-path D --controller throughput"
+
+
+def test_a_bad_draft_is_refused_with_its_acceptance() -> None:
+    advice = recommend(measure(fake_server(0.0, draft_ms=2), ["a", "b"], policies()), "D")
+    assert not advice.speculate
+    assert advice.reason.startswith("do not speculate with this draft")
+    assert "acceptance 0.00 (0 of" in advice.reason
+
+
+def test_prompts_of_both_kinds_and_refusals(tmp_path: Path) -> None:
+    file = tmp_path / "prompts"
+    file.write_text('one line\n\n{"prompt": "from json"}\n{"text": "also"}\n')
+    assert read_prompts(file) == ["one line", "from json", "also"]
+    for text, problem in (
+        ("\n", "holds no prompt"),
+        ('{"a": 1}', 'no "prompt"'),
+        ("{oops", "begins as JSON"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=problem):
+            read_prompts(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_prompts(tmp_path / "nothing")
+
+
+def test_measure_refuses_before_starting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = tmp_path / "prompts"
+    prompts.write_text("hello\n")
+    assert main(["advise", "Qwen3-8B", "--measure", str(prompts)]) == 2
+    assert "needs the target as a model folder" in capsys.readouterr().err
+    target = folder(tmp_path / "target", 4, {"a": 0})
+    assert main(["advise", str(target), "--measure", str(prompts)]) == 2
+    assert "found no draft folder" in capsys.readouterr().err
+
+
+def test_a_dead_server_is_one_sentence() -> None:
+    client = httpx.Client(base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(500)))
+    with pytest.raises(EngineError, match="the server failed while policy plain"):
+        measure(client, ["a"], policies())
