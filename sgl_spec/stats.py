@@ -3,7 +3,8 @@
 acceptance rate    accepted / proposed: drafted tokens that were verified and kept over those verified
 acceptance length  tokens per verify: 1 + accepted / rounds with guesses, the bonus token included
 
-A plain round (K=0) proposes nothing and is no verify: it changes neither. `tokens_per_step` counts all rounds.
+A plain round (K=0) proposes nothing and is no verify: it changes neither. `tokens_per_step` counts all
+rounds.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ EXACT = 1e-12
 class Toy:
     """A target and a draft whose laws depend on the whole prefix."""
 
-    def __init__(self, vocabulary, k, seed, target, draft, ids=None):
+    def __init__(self, vocabulary, k, seed, *laws, ids=None):
         self.vocabulary, self.k, self.ids = vocabulary, k, ids
+        target, draft = laws
         rng = np.random.default_rng(seed)
         self.p, self.q = {}, {}
         for n in range(k + 1):
@@ -35,10 +36,8 @@ class Toy:
         return weight, DraftLaw(torch.tensor(columns)[None], ids)
 
     def error(self, function=accept.accept_chain):
-        return law_error(
-            emitted_law(self.p_rows, self.q_of, self.k, self.vocabulary, function),
-            lambda prefix: self.p[prefix],
-        )
+        law = emitted_law(self.p_rows, self.q_of, self.k, self.vocabulary, accept=function)
+        return law_error(law, lambda prefix: self.p[prefix])
 
 
 def dirichlet(v, sharp=1.0):
@@ -155,9 +154,8 @@ def _residual_is_p(last, q, guesses, at, rejected):
 
 
 def _bonus_without_residual_rule(last, q, guesses, at, rejected):
-    point = torch.zeros_like(last).scatter_(
-        1, guesses.gather(1, at.clamp(max=guesses.shape[1] - 1)[:, None]), 1.0
-    )
+    guess = guesses.gather(1, at.clamp(max=guesses.shape[1] - 1)[:, None])
+    point = torch.zeros_like(last).scatter_(1, guess, 1.0)
     return torch.where(rejected[:, None], (last - point).clamp(min=0.0) + 1e-300, last)
 
 

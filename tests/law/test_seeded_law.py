@@ -32,9 +32,8 @@ def test_hash_is_murmur3(seed):
     positions, columns = rng.integers(0, 2**31, 50), rng.integers(0, 2**18, 50)
     got = murmur3(torch.tensor(seed), torch.tensor(positions), torch.tensor(columns))
     low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-    assert got.tolist() == [
-        _reference(low, high, int(p), int(c)) for p, c in zip(positions, columns, strict=True)
-    ]
+    words = zip(positions.tolist(), columns.tolist(), strict=True)
+    assert got.tolist() == [_reference(low, high, position, column) for position, column in words]
 
 
 @pytest.mark.parametrize("over", ["seeds", "positions"])
