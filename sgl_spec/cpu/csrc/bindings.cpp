@@ -4,6 +4,7 @@
 
 #include "kernels.h"
 #include "linear.h"
+#include "llama.h"
 #include "pool.h"
 
 namespace py = pybind11;
@@ -36,4 +37,30 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("memory_bytes", &PackedLinear::memory_bytes)
       .def_property_readonly("isa", &PackedLinear::isa);
+
+  py::class_<sgl_spec::Llama>(m, "Llama")
+      // shape: hidden, intermediate, query_heads, kv_heads, head_dim; layers: (qkv, o, gate_up, down, input_norm,
+      // post_norm, q_norm, k_norm, keys, values), the first four PackedLinear, the others addresses (0 = none).
+      .def(py::init([](const std::vector<int64_t>& shape, float eps, float scale, uintptr_t embedding,
+                       uintptr_t final_norm, uintptr_t cos_sin, const py::list& layers, const std::string& isa) {
+             std::vector<sgl_spec::LlamaLayer> made;
+             for (const auto& item : layers) {
+               const auto t = item.cast<py::tuple>();
+               const auto linear = [&](int i) { return t[i].cast<const PackedLinear*>(); };
+               const auto floats = [&](int i) { return at<float>(t[i].cast<uintptr_t>()); };
+               made.push_back({linear(0), linear(1), linear(2), linear(3), floats(4), floats(5), floats(6), floats(7),
+                               floats(8), floats(9)});
+             }
+             return new sgl_spec::Llama({shape[0], shape[1], shape[2], shape[3], shape[4], eps, scale},
+                                        at<const float>(embedding), at<const float>(final_norm),
+                                        at<const float>(cos_sin), std::move(made), isa);
+           }))
+      .def("forward",
+           [](const sgl_spec::Llama& self, uintptr_t ids, uintptr_t positions, uintptr_t slots, uintptr_t rows,
+              int64_t count, uintptr_t req_to_token, int64_t row_stride, uintptr_t out) {
+             self.forward({at<const int64_t>(ids), at<const int64_t>(positions), at<const int64_t>(slots),
+                           at<const int64_t>(rows), count, at<const int32_t>(req_to_token), row_stride},
+                          at<float>(out));
+           },
+           py::call_guard<py::gil_scoped_release>());
 }

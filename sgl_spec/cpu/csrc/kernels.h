@@ -19,12 +19,28 @@ struct LinearArgs {
   int64_t panel_begin, panel_end;
 };
 
+// Attention of single tokens over a paged pool [slots, kv_heads, head_dim], float32; head_dim is a multiple of 16.
+struct AttendArgs {
+  const float* keys;
+  const float* values;
+  int64_t query_heads, kv_heads, head_dim;
+  int64_t longest;  // stride of a query head's scores
+  float scale;
+};
+
 struct Kernels {
   const char* name;
   int panel_width[3];  // by Storage
   int tile_rows;       // most rows that one pass over a panel computes
   void (*pack_rows)(const float* x, int64_t ldx, int64_t rows, int64_t k, int64_t begin, int64_t end, float* xt);
   void (*linear[3])(const LinearArgs&);  // by Storage
+  void (*rms_norm)(const float* x, const float* w, float eps, int64_t h, float* y);
+  void (*add_row)(const float* x, int64_t h, float* y);
+  void (*silu_mul)(const float* gate_up, int64_t n, float* out);
+  void (*rotate)(float* x, int64_t heads, int64_t dim, const float* cos, const float* sin);
+  // Scores: scratch for min(4, query_heads / kv_heads) rows of `longest` floats.
+  void (*attend)(const AttendArgs&, const float* q, const int32_t* slots, int64_t length, int64_t kv_head,
+                 float* scores, float* out);
 };
 
 const Kernels* kernels_avx512();  // null where the compiler has no such target

@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +18,7 @@
 #define SIMD_AVX2
 #include "simd.h"
 #include "linear_impl.h"
+#include "rowops_impl.h"
 #include "table.h"
 #if defined(__clang__)
 #pragma clang attribute pop

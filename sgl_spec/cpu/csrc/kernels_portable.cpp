@@ -1,4 +1,5 @@
 // Any machine: the compiler vectorises for its baseline (SSE2, NEON).
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +9,7 @@
 #define SIMD_PORTABLE
 #include "simd.h"
 #include "linear_impl.h"
+#include "rowops_impl.h"
 #include "table.h"
 
 namespace sgl_spec {

@@ -1,0 +1,105 @@
+"""The forward of a Llama-family model in one call of the C++ kernels."""
+
+from dataclasses import dataclass
+
+import torch
+
+from sgl_spec.cpu.build import load
+from sgl_spec.cpu.linear import PackedLinear
+from sgl_spec.errors import ConfigError
+
+NONE = 0  # the address of a tensor that a layer does not have
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One layer. Norms are [H] or [head_dim] float32; `keys` and `values` are its KV pool [slots, Hkv, D]."""
+
+    qkv: PackedLinear  # outputs: all query heads, all key heads, all value heads; with its bias, if any
+    o: PackedLinear
+    gate_up: PackedLinear  # outputs: gate, then up
+    down: PackedLinear
+    input_norm: torch.Tensor
+    post_norm: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    q_norm: torch.Tensor | None = None
+    k_norm: torch.Tensor | None = None
+
+
+class LlamaForward:
+    """Hidden states of single tokens of many requests over a paged KV pool, float32.
+
+    Every token's result is the same bit for bit whatever else is in the call: decode, verify of a chain, chunked
+    prefill and a prefix hit agree exactly. Half-split rotary embedding over the whole head; no sliding window.
+
+    Args:
+        embedding: [V, H]; final_norm: [H]; cos_sin: [positions, head_dim], cosines in the first half.
+        query_heads, kv_heads: of the whole model. eps: of the norms. scale: of the attention scores.
+    """
+
+    def __init__(
+        self,
+        layers: list[LayerWeights],
+        embedding: torch.Tensor,
+        final_norm: torch.Tensor,
+        cos_sin: torch.Tensor,
+        query_heads: int,
+        kv_heads: int,
+        eps: float,
+        scale: float,
+    ) -> None:
+        module = load()
+        if isinstance(module, str):
+            raise ConfigError(f"the fused Llama forward needs the C++ kernels: {module}")
+        dim = layers[0].keys.shape[2]
+        floats = [embedding, final_norm, cos_sin]
+        rows = []
+        for layer in layers:
+            own = [layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm, layer.keys, layer.values]
+            floats += [tensor for tensor in own if tensor is not None]
+            linears = [layer.qkv.native, layer.o.native, layer.gate_up.native, layer.down.native]
+            rows.append((*linears, *(NONE if tensor is None else tensor.data_ptr() for tensor in own)))
+        for tensor in floats:
+            if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cpu":
+                raise ConfigError(f"the fused Llama forward takes contiguous float32 CPU tensors, not {tensor.dtype}")
+        if dim % 16 or cos_sin.shape[1] != dim:
+            raise ConfigError(f"head_dim={dim} with {cos_sin.shape[1]} rotary columns has no fused Llama forward")
+        self.hidden = embedding.shape[1]
+        self._kept = (layers, floats)  # the C++ object holds addresses only
+        self._native = module.Llama(
+            [self.hidden, layers[0].down.in_features, query_heads, kv_heads, dim],
+            eps,
+            scale,
+            embedding.data_ptr(),
+            final_norm.data_ptr(),
+            cos_sin.data_ptr(),
+            rows,
+            "",
+        )
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        slots: torch.Tensor,
+        rows: torch.Tensor,
+        req_to_token: torch.Tensor,
+    ) -> torch.Tensor:
+        """Normalised hidden states [T, H]; writes the tokens' keys and values to their slots.
+
+        ids, positions, slots, rows: int64 [T]; token t attends to ``req_to_token[rows[t], : positions[t] + 1]``
+        (int32). Tokens of one request come in the order of their positions.
+        """
+        whole = [tensor.to(torch.int64).contiguous() for tensor in (ids, positions, slots, rows)]
+        out = torch.empty(ids.shape[0], self.hidden)
+        self._native.forward(
+            *(tensor.data_ptr() for tensor in whole),
+            ids.shape[0],
+            req_to_token.data_ptr(),
+            req_to_token.stride(0),
+            out.data_ptr(),
+        )
+        return out
+
+    __call__ = forward

@@ -1,0 +1,101 @@
+"""The fused Llama forward against Transformers, and its independence of what else is in the batch."""
+
+import pytest
+import torch
+
+from sgl_spec.cpu.build import load
+from sgl_spec.cpu.linear import PackedLinear
+from sgl_spec.cpu.llama import LayerWeights, LlamaForward
+
+pytestmark = pytest.mark.skipif(isinstance(load(), str), reason="no C++ kernels here")
+SLOTS, LENGTH = 96, 40
+
+
+def toy(heads: int, kv_heads: int, qwen: bool = False):
+    """A random model of Transformers and the same as a LlamaForward over an empty pool."""
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    shape = {
+        "vocab_size": 300,
+        "hidden_size": 16 * heads,
+        "intermediate_size": 100,
+        "num_hidden_layers": 3,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": 16,
+        "max_position_embeddings": 128,
+    }
+    model = Qwen3ForCausalLM(Qwen3Config(**shape)) if qwen else LlamaForCausalLM(LlamaConfig(**shape))
+    model = model.float().eval()
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.data.uniform_(0.5, 1.5)
+    layers = []
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        layers.append(
+            LayerWeights(
+                qkv=PackedLinear(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])),
+                o=PackedLinear(attention.o_proj.weight),
+                gate_up=PackedLinear(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
+                down=PackedLinear(mlp.down_proj.weight),
+                input_norm=layer.input_layernorm.weight.data,
+                post_norm=layer.post_attention_layernorm.weight.data,
+                keys=torch.zeros(SLOTS, kv_heads, 16),
+                values=torch.zeros(SLOTS, kv_heads, 16),
+                q_norm=attention.q_norm.weight.data if qwen else None,
+                k_norm=attention.k_norm.weight.data if qwen else None,
+            )
+        )
+    angles = torch.arange(128.0)[:, None] / 10_000 ** (torch.arange(0, 16, 2) / 16)[None, :]
+    fused = LlamaForward(
+        layers,
+        model.model.embed_tokens.weight.data,
+        model.model.norm.weight.data,
+        torch.cat([angles.cos(), angles.sin()], dim=1).contiguous(),
+        heads,
+        kv_heads,
+        eps=1e-6,
+        scale=16**-0.5,
+    )
+    return model, fused
+
+
+def pool(requests: int) -> torch.Tensor:
+    """Slots of each request, shuffled over the pool: int32 [requests, LENGTH]."""
+    order = torch.randperm(SLOTS, generator=torch.Generator().manual_seed(1))[: requests * LENGTH]
+    return order.reshape(requests, LENGTH).to(torch.int32)
+
+
+def run(fused: LlamaForward, table: torch.Tensor, row: int, ids: torch.Tensor, start: int) -> torch.Tensor:
+    positions = torch.arange(start, start + len(ids))
+    return fused(ids, positions, table[row, positions].long(), torch.full_like(ids, row), table)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "qwen"), [(4, 4, False), (6, 2, False), (9, 3, True), (5, 1, False)])
+def test_hidden_states_are_those_of_transformers(heads, kv_heads, qwen):
+    model, fused = toy(heads, kv_heads, qwen)
+    ids = torch.randint(0, 300, (LENGTH,), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        expected = model.model(ids[None]).last_hidden_state[0]
+    torch.testing.assert_close(run(fused, pool(1), 0, ids, 0), expected, atol=2e-5, rtol=2e-5)
+
+
+def test_a_token_does_not_depend_on_its_company():
+    _, fused = toy(9, 3)
+    generator = torch.Generator().manual_seed(3)
+    first, second = (torch.randint(0, 300, (LENGTH,), generator=generator) for _ in range(2))
+    table = pool(2)
+    whole = run(fused, table, 0, first, 0)
+    single = torch.cat([run(fused, table, 0, first[i : i + 1], i) for i in range(LENGTH)])
+    assert torch.equal(whole, single)
+    run(fused, table, 1, second[:10], 0)
+    mixed = fused(
+        torch.cat([second[10:13], first[20:25]]),
+        torch.cat([torch.arange(10, 13), torch.arange(20, 25)]),
+        torch.cat([table[1, 10:13], table[0, 20:25]]).long(),
+        torch.tensor([1, 1, 1, 0, 0, 0, 0, 0]),
+        table,
+    )
+    assert torch.equal(mixed[3:], whole[20:25])
