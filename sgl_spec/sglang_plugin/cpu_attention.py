@@ -6,6 +6,7 @@ of positions, so one kernel serves them all, and a token's result does not depen
 batch: decode, verify, chunked prefill and prefix hits agree.
 """
 
+import logging
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
 from sgl_spec.errors import ConfigError
+from sgl_spec.sglang_plugin import cpu_llama
+
+logger = logging.getLogger(__name__)
 
 NAME = "sgl_spec_cpu"
 
@@ -47,6 +51,9 @@ class CpuAttentionBackend(AttentionBackend):
         self.pool = model_runner.token_to_kv_pool
         self.req_to_token = model_runner.req_to_token_pool.req_to_token
         self.rows: torch.Tensor | None = None
+        self.fused = cpu_llama.install(model_runner, rows_of_tokens)
+        if isinstance(self.fused, str):
+            logger.warning("SGLang's own layers run on this CPU, slower: %s", self.fused)
 
     def init_forward_metadata(self, forward_batch: ForwardBatch) -> None:
         """Work out once per forward which request each token belongs to."""

@@ -11,6 +11,7 @@ reads what is missing in one catch-up pass, however long it is.
 """
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +22,11 @@ from sglang.srt.speculative.base_spec_worker import EagleDraftWorkerBase
 from sglang.srt.speculative.draft_parallel import resolve_draft_parallel_layout
 from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
 
+from sgl_spec.cpu.linear import Storage
+from sgl_spec.draft.model import read_card, read_hot_ids
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, guess
-from sgl_spec.sglang_plugin.passes import Span, StockPass
+from sgl_spec.sglang_plugin.cpu_llama import make_pass
+from sgl_spec.sglang_plugin.passes import Span
 
 
 class DraftModel(EagleDraftWorkerBase):
@@ -43,17 +47,20 @@ class DraftModel(EagleDraftWorkerBase):
             )
         self.draft_runner = self.draft_worker.model_runner
         self.drafted = torch.zeros(0, dtype=torch.bool)
-        self.hot_ids: torch.Tensor | None = None
+        folder = Path(self.draft_runner.model_config.model_path)
+        card, hot_ids = (read_card(folder), read_hot_ids(folder)) if folder.is_dir() else (None, None)
+        self.hot_ids = None if hot_ids is None else torch.tensor(hot_ids)
+        self.head_storage: Storage = "fp32" if card is None else card.head_storage
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
         """Allocate the draft's KV, slot for slot like the target's."""
         self.draft_worker.alloc_memory_pool(**kwargs)
         pool = self.draft_runner.token_to_kv_pool
         self.drafted = torch.zeros(pool.get_key_buffer(pool.start_layer).shape[0], dtype=torch.bool)
-        self.forward = StockPass(self.draft_runner)
 
     def init_attention_backend(self) -> None:
         """Nothing beyond the model worker's own backend: chains are ordinary passes."""
+        self.forward = make_pass(self.draft_runner, self.hot_ids, self.head_storage)
 
     def _capture_cuda_graphs(self) -> None:
         """Chains run eagerly."""

@@ -28,8 +28,9 @@ from sgl_spec.draft.sources import HostSources
 from sgl_spec.sglang_plugin import report
 from sgl_spec.sglang_plugin.algorithm import config_of
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains
+from sgl_spec.sglang_plugin.cpu_llama import make_pass
 from sgl_spec.sglang_plugin.draft_model import DraftModel
-from sgl_spec.sglang_plugin.passes import Span, StockPass
+from sgl_spec.sglang_plugin.passes import Span
 from sgl_spec.sglang_plugin.relay import NothingToRelay
 from sgl_spec.sglang_plugin.requests import Track, track
 from sgl_spec.sglang_plugin.verdict import Guessed, judge
@@ -56,10 +57,10 @@ class SpecWorker(BaseSpecWorker):
         self.tracks: dict[str, Track] = {}
         report.install_in_scheduler(self)
 
-    def alloc_memory_pool(self, **kwargs: Any) -> None:
-        """Allocate the draft's KV; from here on both models can run."""
-        super().alloc_memory_pool(**kwargs)
-        self.verify_pass = StockPass(self.target_worker.model_runner)
+    def init_attention_backends(self) -> None:
+        """Plan the draft's attention; from here on both models can run."""
+        super().init_attention_backends()
+        self.verify_pass = make_pass(self.target_worker.model_runner)
 
     def clear_cache_pool(self) -> None:
         """``flush_cache``: forget what the draft has read and what was generated."""
