@@ -115,7 +115,7 @@ def shipped_digest(folder: Path) -> str:
 
 
 def assemble(shipped: Path, target: Path, folder: Path) -> None:
-    """Write into `folder` the complete fp32 model: the shipped tensors, the target's embeddings, tokenizer."""
+    """Write the complete fp32 model into `folder`: shipped tensors, the target's embeddings and tokenizer."""
     import torch
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file

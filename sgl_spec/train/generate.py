@@ -74,6 +74,7 @@ def generate(
     requests: Iterable[Request],
     slots: int,
     stop_ids: frozenset[int],
+    *,
     shared_prefix: int = 0,
     top_k: int = 32,
 ) -> Iterator[Sequence]:

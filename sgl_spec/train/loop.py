@@ -43,7 +43,8 @@ def train(
     corpus: Corpus,
     config: TrainConfig,
     folder: Path,
-    report: Callable[[Progress], None] = lambda progress: None,
+    *,
+    report: Callable[[Progress], None] | None = None,
     stop_after: int | None = None,
 ) -> list[float]:
     """Train `student` in place and return the loss of each step, those before a resume included.
@@ -78,7 +79,8 @@ def train(
         optimizer.step()
         losses.append(float(loss.detach()))
         pace = (time.monotonic() - started) / (step + 1 - first)
-        report(Progress(step + 1, config.steps, losses[-1], pace * (config.steps - step - 1)))
+        if report is not None:
+            report(Progress(step + 1, config.steps, losses[-1], pace * (config.steps - step - 1)))
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == last:
             _save(student, optimizer, config, losses, folder)
     return losses
@@ -120,8 +122,8 @@ def _restore(
     if wrong:
         name = wrong[0]
         raise ConfigError(
-            f"checkpoint {path} was made with {name}={getattr(made_with, name)}, not {getattr(config, name)}; "
-            "give the same value or another folder."
+            f"checkpoint {path} was made with {name}={getattr(made_with, name)}, "
+            f"not {getattr(config, name)}; give the same value or another folder."
         )
     if not torch.equal(state["hot_ids"].cpu(), student.hot_ids.cpu()):
         raise ConfigError(f"checkpoint {path} has another hot-token head; give another folder.")

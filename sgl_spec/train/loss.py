@@ -22,6 +22,7 @@ class HotHeadLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, head: Tensor, label_index: Tensor, label_weight: Tensor) -> Tensor:
+        """Loss; the gradient is taken at once and kept for `backward`."""
         rows = len(hidden)
         total = hidden.new_zeros((), dtype=torch.float64)
         gradient = torch.empty_like(hidden)
@@ -39,7 +40,8 @@ class HotHeadLoss(torch.autograd.Function):
         return (total / rows).to(hidden.dtype)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        """The kept gradient times `upstream`; label and head get none."""
         (gradient,) = ctx.saved_tensors
         return gradient * upstream, None, None, None
 

@@ -31,7 +31,7 @@ class Sequence:
 
 
 def write_shard(folder: Path, sequences: list[Sequence]) -> Path:
-    """Store `sequences` as the next shard of `folder`; ids as uint16 where they fit, log-probabilities fp16."""
+    """Store `sequences` as the next shard of `folder`, ids in 16 bits where they fit, logs of p in fp16."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"shard-{len(list(folder.glob('shard-*.npz'))):05d}.npz"
     facts = [

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sgl_spec.errors import ConfigError
 
@@ -41,7 +41,7 @@ class Student(nn.Module):
         self.register_buffer("hot_ids", hot_ids, persistent=False)
 
     def forward(self, tokens: Tensor, lengths: list[int]) -> Tensor:
-        """Hidden states `[N, width]` after the final norm for packed `tokens` int64 `[N]`, sum(lengths) = N."""
+        """Hidden states `[N, width]` after the final norm of packed `tokens`, int64 `[N]`; sum(lengths) = N."""
         x = self.embedding[tokens]
         positions = torch.cat([torch.arange(n, device=tokens.device) for n in lengths])
         exponent = (
@@ -79,7 +79,7 @@ class _Layer(nn.Module):
     def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], lengths: list[int]) -> Tensor:
         x = x + self._attend(self.input_layernorm(x), rotary, lengths)
         y = self.post_attention_layernorm(x)
-        return x + self.mlp.down_proj(F.silu(self.mlp.gate_proj(y)) * self.mlp.up_proj(y))
+        return x + self.mlp.down_proj(functional.silu(self.mlp.gate_proj(y)) * self.mlp.up_proj(y))
 
     def _attend(self, x: Tensor, rotary: tuple[Tensor, Tensor], lengths: list[int]) -> Tensor:
         heads, kv_heads, dim = self.shape
@@ -88,7 +88,10 @@ class _Layer(nn.Module):
         v = self.self_attn.v_proj(x).view(-1, kv_heads, dim)
         k, v = (t.repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
         parts = zip(*(t.transpose(0, 1).split(lengths, dim=1) for t in (q, k, v)), strict=True)
-        out = [F.scaled_dot_product_attention(*(t[None] for t in part), is_causal=True)[0] for part in parts]
+        out = [
+            functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
+            for q, k, v in parts
+        ]
         return self.self_attn.o_proj(torch.cat(out, dim=1).transpose(0, 1).reshape(-1, heads * dim))
 
 
@@ -98,8 +101,10 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
 
 
-def student_of(target: Path, init_layers: tuple[int, ...], hot_ids: list[int]) -> Student:
-    """A student of the model folder `target`, its layers copied from the target's layers `init_layers`."""
+def student_of(
+    target: Path, init_layers: tuple[int, ...], hot_ids: list[int], initial_norm: float
+) -> Student:
+    """A student of the folder `target`: its layers `init_layers`, its final norm times `initial_norm`."""
     config, weights = read_llama(target)
     depth = config["num_hidden_layers"]
     sources = [i + depth if i < 0 else i for i in init_layers]
@@ -108,7 +113,7 @@ def student_of(target: Path, init_layers: tuple[int, ...], hot_ids: list[int]) -
             f"init_layers={init_layers} names a layer beyond the target's {depth}; use 0 to {depth - 1}."
         )
     student = _empty(config | {"num_hidden_layers": len(sources)}, weights, hot_ids)
-    state = {"model.norm.weight": weights["model.norm.weight"]}
+    state = {"model.norm.weight": weights["model.norm.weight"] * initial_norm}
     for place, source in enumerate(sources):
         prefix = f"model.layers.{source}."
         for name in (name for name in weights if name.startswith(prefix)):

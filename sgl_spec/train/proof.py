@@ -1,0 +1,159 @@
+"""What a draft brings, measured on held-out prompts: the report, its table and the model card."""
+
+import json
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sgl_spec.draft.model import IDS_FILE, read_card, read_hot_ids
+from sgl_spec.errors import ConfigError
+from sgl_spec.train.evaluate import TaskScore, score
+from sgl_spec.train.shards import Sequence
+from sgl_spec.train.steptime import step_ms
+from sgl_spec.train.student import student_from
+from sgl_spec.train.texts import held_out_answers
+
+_SHARED = ("model.embed_tokens.", "lm_head.")  # what the target holds already
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Scores by task, the time of one draft step, and the size of what the target does not hold."""
+
+    scores: dict[str, TaskScore]
+    draft_step_ms: float
+    file_mb: float
+    provenance: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document of `sgl-spec distill evaluate`."""
+        return {
+            "acceptance": {task: round(s.acceptance, 4) for task, s in self.scores.items()},
+            "hot_head_coverage": {task: round(s.coverage, 4) for task, s in self.scores.items()},
+            "draft_step_ms": round(self.draft_step_ms, 3),
+            "file_mb": round(self.file_mb, 2),
+            "provenance": self.provenance,
+        }
+
+
+def evaluate(draft: Path, target: Path) -> dict[str, Any]:
+    """Acceptance, coverage, step time and size of the folder `draft` on held-out prompts of `target`."""
+    return prove(draft, target, held_out_answers(target)).document()
+
+
+def prove(draft: Path, target: Path, answers: list[Sequence]) -> Proof:
+    """Judge `draft` on `answers`, greedy answers of `target` that no training saw."""
+    for folder, knob in ((draft, "draft"), (target, "target")):
+        if not (folder / "config.json").is_file():
+            raise ConfigError(f"{knob}={folder} has no config.json; give a Hugging Face model folder.")
+    vocabulary = _vocabulary(target)
+    if _vocabulary(draft) != vocabulary:
+        raise ConfigError(
+            f"draft={draft} has {_vocabulary(draft)} tokens and its target {vocabulary}; "
+            "a draft must share its target's vocabulary."
+        )
+    hot_ids = read_hot_ids(draft)
+    card = read_card(draft)
+    student = student_from(draft, hot_ids if hot_ids is not None else list(range(vocabulary)))
+    facts = dict(card.provenance or {}) if card else {}
+    facts |= {
+        "held_out_answers": len(answers),
+        "held_out_tokens": sum(len(s.tokens) - s.start for s in answers),
+    }
+    return Proof(
+        scores=score(student, answers),
+        draft_step_ms=step_ms(student, card.head_storage if card else "fp32"),
+        file_mb=own_megabytes(draft),
+        provenance=facts,
+    )
+
+
+def own_megabytes(draft: Path) -> float:
+    """Megabytes (1e6) of a draft's own tensors in bf16 and of its hot ids: what has to be shipped."""
+    from safetensors import safe_open
+
+    own = 0
+    for file in draft.glob("*.safetensors"):
+        if file.name == IDS_FILE:
+            own += file.stat().st_size
+            continue
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (not a mapping)
+                if not name.startswith(_SHARED):
+                    size = 2
+                    for n in tensors.get_slice(name).get_shape():
+                        size *= n
+                    own += size
+    return own / 1e6
+
+
+def _vocabulary(folder: Path) -> int:
+    return int(json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"])
+
+
+def provenance() -> dict[str, Any]:
+    """Commit, versions and machine, as far as they are known."""
+    facts: dict[str, Any] = {
+        "commit": _commit(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
+    for package in ("sgl-spec", "torch", "transformers"):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = "not installed as a package"
+    return facts
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "not a checkout"
+
+
+def rows(before: dict[str, TaskScore] | None, after: Proof) -> list[tuple[str, ...]]:
+    """Table rows: task, acceptance before and after, by position, coverage, tokens."""
+    return [
+        (
+            task,
+            f"{before[task].acceptance:.3f}" if before else "-",
+            f"{s.acceptance:.3f}",
+            " ".join(f"{rate:.2f}" for rate in s.by_position),
+            f"{s.coverage:.3f}",
+            str(s.tokens),
+        )
+        for task, s in after.scores.items()
+    ]
+
+
+COLUMNS = ("task", "before", "after", "by position, given all before", "hot-head coverage", "tokens")
+
+
+def model_card(proof: Proof, before: dict[str, TaskScore], target_name: str, licence: str) -> str:
+    """The README of a draft folder."""
+    facts = proof.provenance
+    head = " | ".join(COLUMNS)
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows(before, proof))
+    known = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    return f"""# Draft for {target_name}
+
+A small Llama model that guesses what {target_name} will say next, for lossless speculative decoding with
+sgl-spec. It was distilled from text that {target_name} generated itself. Embeddings and head are the
+target's; the licence of the target applies: {licence}.
+
+Acceptance per token on greedy answers to prompts that training never saw:
+
+| {head} |
+|{" --- |" * len(COLUMNS)}
+{body}
+
+- draft step: {proof.draft_step_ms:.2f} ms (one token, one caller thread, 256 tokens of context)
+- own tensors and hot ids: {proof.file_mb:.1f} MB
+{known}
+"""
