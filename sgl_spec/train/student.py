@@ -41,7 +41,7 @@ class Student(nn.Module):
         self.register_buffer("hot_ids", hot_ids, persistent=False)
 
     def forward(self, tokens: Tensor, lengths: list[int]) -> Tensor:
-        """Hidden states `[N, width]` after the final norm of packed `tokens`, int64 `[N]`; sum(lengths) = N."""
+        """Hidden states `[N, width]` after the final norm; packed `tokens` int64 `[N]`, sum(lengths) = N."""
         x = self.embedding[tokens]
         positions = torch.cat([torch.arange(n, device=tokens.device) for n in lengths])
         exponent = (

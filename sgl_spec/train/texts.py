@@ -124,7 +124,7 @@ def training_answers(
 
 
 class _Plan:
-    """The order of training requests: tasks in turn, each finished document becoming a request to summarise."""
+    """The order of training requests: tasks in turn; a finished document becomes a request to summarise."""
 
     _TURNS = (
         "chat",
