@@ -1,0 +1,51 @@
+"""What we rely on in SGLang is there, and what is not would be noticed."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+
+
+@pytest.fixture(scope="module")
+def compat():
+    import sglang  # noqa: F401 - installs the stand-in kernels
+
+    from sgl_spec.sglang_plugin import compat
+
+    return compat
+
+
+def test_every_touched_symbol_is_there(compat):
+    compat.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("sglang.srt.speculative.spec_utils:no_such_function", ()),
+        ("sglang.srt.speculative.spec_utils:draft_tp_context", ("renamed",)),
+    ],
+)
+def test_a_changed_symbol_is_refused_by_name(compat, monkeypatch, name, wanted):
+    from sgl_spec.errors import UpstreamError
+
+    monkeypatch.setitem(compat.TOUCHED, name, wanted)
+    with pytest.raises(UpstreamError, match=name.split(":")[1]):
+        compat.check()
+
+
+def test_the_algorithm_has_every_method_of_sglangs_own(compat):
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+    from sgl_spec.sglang_plugin.algorithm import SglSpecAlgorithm
+
+    public = {name for name, value in vars(SpeculativeAlgorithm).items() if callable(value) and name[0] != "_"}
+    assert public - {"from_string", "register"} <= set(dir(SglSpecAlgorithm))
+
+
+def test_the_version_that_is_installed_is_the_pinned_one():
+    from sgl_spec import upstream
+
+    assert upstream.installed_version() == upstream.VERSION
+    assert {"model_path", "speculative_draft_model_path", "max_running_requests"} <= upstream.server_argument_names()
