@@ -88,18 +88,20 @@ def generate(
     waiting = iter(requests)
     free = list(range(slots))
     running: dict[int, _Answer] = {}
-    prefix = 0
+    prefix: tuple[int, ...] | None = None
     while True:
         rows = [(a.tokens[-1], slot, a.length - 1) for slot, a in running.items()]
         asked = list(range(len(rows)))
         while free and len(rows) < slots + _PREFILL_ROWS and (request := next(waiting, None)) is not None:
-            if not prefix:
-                prefix = min(shared_prefix, len(request.prompt_ids) - 1)
-                _run(model, [(token, slots, i) for i, token in enumerate(request.prompt_ids[:prefix])])
-            slot = free.pop()
-            model.copy_prefix(slots, slot, prefix)
+            if shared_prefix and prefix is None:
+                prefix = request.prompt_ids[: min(shared_prefix, len(request.prompt_ids) - 1)]
+                _run(model, [(token, slots, i) for i, token in enumerate(prefix)])
+            slot, known = free.pop(), 0
+            if prefix and request.prompt_ids[:-1][: len(prefix)] == prefix:
+                known = len(prefix)
+                model.copy_prefix(slots, slot, known)
             running[slot] = _Answer(request, np.random.default_rng(int(request.key, 16)))
-            rows += [(token, slot, i) for i, token in enumerate(request.prompt_ids) if i >= prefix]
+            rows += [(token, slot, i) for i, token in enumerate(request.prompt_ids) if i >= known]
             asked.append(len(rows) - 1)
         if not rows:
             return

@@ -26,7 +26,7 @@ CONFIG = TrainConfig(
     init_layers=(0,),
     initial_norm=1.0,
     hot_tokens=80,
-    steps=60,
+    steps=44,
     tokens_per_step=256,
     learning_rate=3e-3,
     warmup_steps=5,
@@ -110,7 +110,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path, target, answer
     whole = train(_student(target, answers), corpus, CONFIG, tmp_path / "whole")
     train(_student(target, answers), corpus, CONFIG, tmp_path / "parts", stop_after=9)
     parts = train(_student(target, answers), corpus, CONFIG, tmp_path / "parts")
-    assert len(whole) == len(parts) == 60
+    assert len(whole) == len(parts) == 44
     np.testing.assert_allclose(parts, whole, atol=1e-5, rtol=0)
 
 
@@ -129,7 +129,7 @@ def test_distillation_raises_acceptance_and_the_folder_loads(tmp_path, target, a
     assert model.config.num_hidden_layers == 1
     assert len(AutoTokenizer.from_pretrained(out)) == 96
     assert len(read_hot_ids(out)) == 80
-    assert read_card(out).provenance["steps"] == 60
+    assert read_card(out).provenance["steps"] == 44
     assert "Acceptance per token" in (out / "README.md").read_text()
     again = prove(out, target, held_out)
     assert again.scores == result.proof.scores
@@ -152,7 +152,7 @@ def test_training_stops_when_it_brings_little(tmp_path, target, answers, held_ou
         stop_if_gain_below=0.02,
         reporter=Reporter(say=said.append),
     )
-    assert len(result.losses) == 15
+    assert len(result.losses) == 11
     assert not result.helps
     assert any("stop_if_gain_below" in line for line in said)
 
