@@ -20,7 +20,7 @@ from types import ModuleType
 
 SOURCES = Path(__file__).parent / "csrc"
 MODULE = "sgl_spec_cpu_kernels"
-CFLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-maybe-uninitialized"]
+CFLAGS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-math-errno", "-Wno-maybe-uninitialized"]
 CHOICE = "SGL_SPEC_CPU_KERNELS"
 """Environment variable: `native` (the default) or `torch`, which turns the C++ kernels off."""
 

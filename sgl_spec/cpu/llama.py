@@ -65,6 +65,8 @@ class LlamaForward:
                 raise ConfigError(f"the fused Llama forward takes contiguous float32 CPU tensors, not {tensor.dtype}")
         if dim % 16 or cos_sin.shape[1] != dim:
             raise ConfigError(f"head_dim={dim} with {cos_sin.shape[1]} rotary columns has no fused Llama forward")
+        if query_heads // kv_heads > 64:
+            raise ConfigError(f"{query_heads // kv_heads} query heads per key head are more than 64, the most supported")
         self.hidden = embedding.shape[1]
         self._kept = (layers, floats)  # the C++ object holds addresses only
         self._native = module.Llama(

@@ -22,6 +22,7 @@ T* at(uintptr_t address) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("available_isas", &sgl_spec::available_isas);
+  m.def("use_isa", &sgl_spec::use_isa);
   m.def("set_threads", &sgl_spec::set_threads, py::call_guard<py::gil_scoped_release>());
   m.def("get_threads", &sgl_spec::get_threads);
 

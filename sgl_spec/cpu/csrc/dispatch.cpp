@@ -17,6 +17,8 @@ const Kernels* table(const std::string& isa) {
   return nullptr;
 }
 
+std::string preferred;
+
 }  // namespace
 
 std::vector<std::string> available_isas() {
@@ -27,9 +29,16 @@ std::vector<std::string> available_isas() {
 }
 
 const Kernels& kernels_for(const std::string& isa) {
-  const Kernels* found = table(isa.empty() ? available_isas().front() : isa);
-  if (!found) throw std::invalid_argument("the instruction set '" + isa + "' is not available on this machine");
+  static const std::string best = available_isas().front();
+  const std::string& name = !isa.empty() ? isa : !preferred.empty() ? preferred : best;
+  const Kernels* found = table(name);
+  if (!found) throw std::invalid_argument("the instruction set '" + name + "' is not available on this machine");
   return *found;
+}
+
+void use_isa(const std::string& isa) {
+  if (!isa.empty()) kernels_for(isa);
+  preferred = isa;
 }
 
 }  // namespace sgl_spec

@@ -15,18 +15,28 @@ struct LinearArgs {
   const float* bias;    // [panels * panel_width] or null
   const float* xt;      // row tiles as `pack_rows` lays them out
   float* y;             // [rows, ldy]
+  float* acc;           // [rows * kGroupOutputs] of scratch
   int64_t n, k, rows, ldy;
   int64_t panel_begin, panel_end;
 };
 
-// Attention of single tokens over a paged pool [slots, kv_heads, head_dim], float32; head_dim is a multiple of 16.
+// Most outputs that one group of panels computes side by side.
+constexpr int64_t kGroupOutputs = 64;
+
+// Attention of tokens over the paged pool; see attend_impl.h.
 struct AttendArgs {
-  const float* keys;
-  const float* values;
-  int64_t query_heads, kv_heads, head_dim;
-  int64_t longest;  // stride of a query head's scores
-  float scale;
+  const float* q;               // [tokens, ldq], head h at h * dim
+  const float* k_buffer;        // [slots, kv_heads, dim]
+  const float* v_buffer;        // [slots, kv_heads, v_dim]
+  const int32_t* req_to_token;  // [requests, columns]
+  const int64_t* row_of_token;  // [tokens]
+  const int64_t* kv_len;        // [tokens]: keys that the token sees, itself included
+  float* out;                   // [tokens, heads * v_dim]
+  int64_t ldq, columns, heads, kv_heads, dim, v_dim, window;  // window < 0: none
+  float scale, cap;             // cap > 0: logits become cap * tanh(logit / cap)
 };
+
+constexpr int64_t kAttendTokens = 16;  // most tokens of one request that share a pass over the keys
 
 struct Kernels {
   const char* name;
@@ -34,13 +44,13 @@ struct Kernels {
   int tile_rows;       // most rows that one pass over a panel computes
   void (*pack_rows)(const float* x, int64_t ldx, int64_t rows, int64_t k, int64_t begin, int64_t end, float* xt);
   void (*linear[3])(const LinearArgs&);  // by Storage
-  void (*rms_norm)(const float* x, const float* w, float eps, int64_t h, float* y);
-  void (*add_row)(const float* x, int64_t h, float* y);
-  void (*silu_mul)(const float* gate_up, int64_t n, float* out);
-  void (*rotate)(float* x, int64_t heads, int64_t dim, const float* cos, const float* sin);
-  // Scores: scratch for min(4, query_heads / kv_heads) rows of `longest` floats.
-  void (*attend)(const AttendArgs&, const float* q, const int32_t* slots, int64_t length, int64_t kv_head,
-                 float* scores, float* out);
+  // Tokens [begin, end), all of one request, against one kv head.
+  void (*attend)(const AttendArgs&, int64_t begin, int64_t end, int64_t kv_head);
+  // One row each. With `add`, x += add first, in place. out may be x.
+  void (*rms_norm)(float* x, const float* add, const float* weight, float eps, int64_t n, float* out);
+  void (*rotary)(float* head, const float* cos_sin, int64_t rotary_dim);  // cos first, sin second half
+  void (*silu_mul)(const float* gate_up, int64_t n, float* out);          // gate [n], up [n]
+  int64_t (*argmax)(const float* x, int64_t n, float* probability);       // softmax(x) at the argmax
 };
 
 const Kernels* kernels_avx512();  // null where the compiler has no such target
@@ -49,7 +59,9 @@ const Kernels* kernels_portable();
 
 // Names of the instruction sets that this machine can run, best first.
 std::vector<std::string> available_isas();
-// Empty name: the best one. Throws std::invalid_argument for one that the machine cannot run.
+// Sets the meaning of an empty name for later calls; "" restores the best one.
+void use_isa(const std::string& isa);
+// Empty name: the one of `use_isa`. Throws std::invalid_argument for one that the machine cannot run.
 const Kernels& kernels_for(const std::string& isa);
 
 // Rows are split into tiles whose sizes differ by at most one and never exceed `tile_rows`; a tile starts at

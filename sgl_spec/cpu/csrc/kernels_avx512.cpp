@@ -18,7 +18,8 @@
 #define SIMD_AVX512
 #include "simd.h"
 #include "linear_impl.h"
-#include "rowops_impl.h"
+#include "attend_impl.h"
+#include "rows_impl.h"
 #include "table.h"
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -9,7 +9,8 @@
 #define SIMD_PORTABLE
 #include "simd.h"
 #include "linear_impl.h"
-#include "rowops_impl.h"
+#include "attend_impl.h"
+#include "rows_impl.h"
 #include "table.h"
 
 namespace sgl_spec {

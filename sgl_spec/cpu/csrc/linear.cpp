@@ -44,9 +44,11 @@ int8_t to_int8(float v, float scale) {
   return static_cast<int8_t>(std::lrintf(std::min(127.0f, std::max(-127.0f, v / scale))));
 }
 
-float* scratch(std::size_t floats) {
+// Scratch of this thread; each `Slot` is its own buffer.
+template <int Slot>
+float* scratch(int64_t floats) {
   thread_local std::vector<float> buffer;
-  if (buffer.size() < floats) buffer.resize(floats);
+  if (static_cast<int64_t>(buffer.size()) < floats) buffer.resize(static_cast<std::size_t>(floats));
   return buffer.data();
 }
 
@@ -96,24 +98,37 @@ void PackedLinear::forward(const float* x, int64_t ldx, int64_t rows, float* y, 
   const int64_t tile = kernels_->tile_rows;
   const int64_t fit = kRowBlockBytes / (k_ * 4) / tile * tile;
   const int64_t block = std::max<int64_t>(fit, tile * 8);
-  float* xt = scratch(static_cast<std::size_t>(std::min(rows, block) * k_));
+  float* xt = scratch<0>(std::min(rows, block) * k_);
   const int64_t threads = get_threads();
   for (int64_t r0 = 0; r0 < rows; r0 += block) {
     const int64_t here = std::min(block, rows - r0);
     kernels_->pack_rows(x + r0 * ldx, ldx, here, k_, 0, tile_count(here, tile), xt);
     LinearArgs args{packed_.get(), scale_.empty() ? nullptr : scale_.data(), bias_.empty() ? nullptr : bias_.data(),
-                    xt, y + r0 * ldy, n_, k_, here, ldy, 0, panels_};
+                    xt, y + r0 * ldy, nullptr, n_, k_, here, ldy, 0, panels_};
     if (threads == 1) {
+      args.acc = scratch<1>(here * kGroupOutputs);
       kernels_->linear[static_cast<int>(storage_)](args);
       continue;
     }
     const int64_t step = std::max<int64_t>(12, (panels_ + threads * 4 - 1) / (threads * 4) / 12 * 12);
     parallel((panels_ + step - 1) / step, [&](int64_t i) {
       LinearArgs part = args;
+      part.acc = scratch<1>(here * kGroupOutputs);
       part.panel_begin = i * step;
       part.panel_end = std::min(panels_, (i + 1) * step);
       kernels_->linear[static_cast<int>(storage_)](part);
     });
+  }
+}
+
+void PackedLinear::row(int64_t i, float* out) const {
+  const int64_t width = kernels_->panel_width[static_cast<int>(storage_)];
+  const int64_t base = (i / width) * width * k_ + i % width;
+  for (int64_t j = 0; j < k_; ++j) {
+    const int64_t at = base + j * width;
+    if (storage_ == Storage::kFp32) out[j] = static_cast<const float*>(packed_.get())[at];
+    else if (storage_ == Storage::kBf16) out[j] = from_bf16(static_cast<const uint16_t*>(packed_.get())[at]);
+    else out[j] = static_cast<float>(static_cast<const int8_t*>(packed_.get())[at]) * scale_[i];
   }
 }
 

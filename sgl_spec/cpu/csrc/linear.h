@@ -17,6 +17,9 @@ class PackedLinear {
   // y[rows, ldy] = x[rows, ldx] W^T + bias, float32. Thread-safe; threads as in pool.h.
   void forward(const float* x, int64_t ldx, int64_t rows, float* y, int64_t ldy) const;
 
+  // Writes weight row i [k] as float32: an embedding lookup in a tied head.
+  void row(int64_t i, float* out) const;
+
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
   int64_t memory_bytes() const { return bytes_ + static_cast<int64_t>((scale_.size() + bias_.size()) * sizeof(float)); }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pool.h"
+#include "attend.h"
 
 namespace sgl_spec {
 
@@ -19,34 +19,23 @@ Llama::Llama(LlamaShape shape, const float* embedding, const float* final_norm, 
 void Llama::attention(const LlamaLayer& layer, const LlamaTokens& tokens, float* qkv, float* out) const {
   const int64_t dim = shape_.head_dim, q_width = shape_.query_heads * dim, kv_width = shape_.kv_heads * dim;
   const int64_t width = q_width + 2 * kv_width;
-  int64_t longest = 0;
+  thread_local std::vector<int64_t> lengths;
+  lengths.resize(tokens.count);
   for (int64_t t = 0; t < tokens.count; ++t) {
+    lengths[t] = tokens.positions[t] + 1;
     float* row = qkv + t * width;
-    if (layer.q_norm) {
-      for (int64_t h = 0; h < shape_.query_heads; ++h)
-        kernels_->rms_norm(row + h * dim, layer.q_norm, shape_.eps, dim, row + h * dim);
-      for (int64_t h = 0; h < shape_.kv_heads; ++h)
-        kernels_->rms_norm(row + q_width + h * dim, layer.k_norm, shape_.eps, dim, row + q_width + h * dim);
+    for (int64_t h = 0; h < shape_.query_heads + shape_.kv_heads; ++h) {
+      float* head = row + h * dim;
+      const float* norm = h < shape_.query_heads ? layer.q_norm : layer.k_norm;
+      if (norm) kernels_->rms_norm(head, nullptr, norm, shape_.eps, dim, head);
+      kernels_->rotary(head, cos_sin_ + tokens.positions[t] * dim, dim);
     }
-    const float* angles = cos_sin_ + tokens.positions[t] * dim;
-    kernels_->rotate(row, shape_.query_heads + shape_.kv_heads, dim, angles, angles + dim / 2);
     std::memcpy(layer.keys + tokens.slots[t] * kv_width, row + q_width, kv_width * sizeof(float));
     std::memcpy(layer.values + tokens.slots[t] * kv_width, row + q_width + kv_width, kv_width * sizeof(float));
-    longest = std::max(longest, tokens.positions[t] + 1);
   }
-  const AttendArgs args{layer.keys, layer.values, shape_.query_heads, shape_.kv_heads, dim, longest, shape_.scale};
-  const auto one = [&](int64_t i) {
-    thread_local std::vector<float> scores;
-    if (scores.size() < static_cast<std::size_t>(4 * longest)) scores.resize(4 * longest);
-    const int64_t t = i / shape_.kv_heads;
-    kernels_->attend(args, qkv + t * width, tokens.req_to_token + tokens.rows[t] * tokens.row_stride,
-                     tokens.positions[t] + 1, i % shape_.kv_heads, scores.data(), out + t * q_width);
-  };
-  const int64_t pieces = tokens.count * shape_.kv_heads;
-  if (get_threads() == 1)
-    for (int64_t i = 0; i < pieces; ++i) one(i);
-  else
-    parallel(pieces, one);
+  attend_tokens(*kernels_, {qkv, layer.keys, layer.values, tokens.req_to_token, tokens.rows, lengths.data(), out, width,
+                            tokens.row_stride, shape_.query_heads, shape_.kv_heads, dim, dim, -1, shape_.scale, 0.0f},
+                tokens.count);
 }
 
 void Llama::forward(const LlamaTokens& tokens, float* out) const {
@@ -60,22 +49,24 @@ void Llama::forward(const LlamaTokens& tokens, float* out) const {
   attended.resize(n * std::max(q_width, hidden));
   for (int64_t t = 0; t < n; ++t)
     std::memcpy(state.data() + t * hidden, embedding_ + tokens.ids[t] * hidden, hidden * sizeof(float));
-  const auto norm = [&](const float* weight, float* to) {
-    for (int64_t t = 0; t < n; ++t) kernels_->rms_norm(state.data() + t * hidden, weight, shape_.eps, hidden, to + t * hidden);
+  // state += add (where given); to = norm(state).
+  const auto norm = [&](const float* add, const float* weight, float* to) {
+    for (int64_t t = 0; t < n; ++t)
+      kernels_->rms_norm(state.data() + t * hidden, add ? add + t * hidden : nullptr, weight, shape_.eps, hidden, to + t * hidden);
   };
+  const float* add = nullptr;
   for (const LlamaLayer& layer : layers_) {
-    norm(layer.input_norm, normed.data());
+    norm(add, layer.input_norm, normed.data());
     layer.qkv->forward(normed.data(), hidden, n, wide.data(), qkv_width);
     attention(layer, tokens, wide.data(), attended.data());
     layer.o->forward(attended.data(), q_width, n, normed.data(), hidden);
-    kernels_->add_row(normed.data(), n * hidden, state.data());
-    norm(layer.post_norm, normed.data());
-    layer.gate_up->forward(normed.data(), hidden, n, wide.data(), 2 * inter);
+    norm(normed.data(), layer.post_norm, attended.data());
+    layer.gate_up->forward(attended.data(), hidden, n, wide.data(), 2 * inter);
     for (int64_t t = 0; t < n; ++t) kernels_->silu_mul(wide.data() + t * 2 * inter, inter, normed.data() + t * inter);
     layer.down->forward(normed.data(), inter, n, attended.data(), hidden);
-    kernels_->add_row(attended.data(), n * hidden, state.data());
+    add = attended.data();
   }
-  norm(final_norm_, out);
+  norm(add, final_norm_, out);
 }
 
 }  // namespace sgl_spec

@@ -15,10 +15,10 @@ sgl_spec::Kernels make_table(const char* name) {
   t.linear[1] = linear<Bf16>;
   t.linear[2] = linear<Int8>;
   t.rms_norm = rms_norm;
-  t.add_row = add_row;
   t.silu_mul = silu_mul;
-  t.rotate = rotate;
   t.attend = attend;
+  t.rotary = rotary;
+  t.argmax = argmax;
   return t;
 }
 
