@@ -52,6 +52,11 @@ COMMANDS: dict[str, Command] = {
         "Which draft for a target, and whether it can pay.",
         "advise Qwen2.5-72B --tp-size 4",
     ),
+    "distill": Command(
+        "sgl_spec.train.cli:app",
+        "Make a draft for a target, and prove what it brings.",
+        "distill TARGET --out DRAFT",
+    ),
     "simulate": Command(
         "sgl_spec.simulate_cli:simulate",
         "Controllers on a recorded trace, without a model.",
