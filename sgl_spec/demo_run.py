@@ -42,7 +42,9 @@ class Side:
 
 
 def demo(
-    num_speculative_tokens: Annotated[int, typer.Option(min=0, max=32, help="Guesses per round at the start.")] = 5,
+    num_speculative_tokens: Annotated[
+        int, typer.Option(min=0, max=32, help="Guesses per round at the start.")
+    ] = 5,
     controller: Annotated[str, typer.Option(help="Policy that sets the number of guesses.")] = "throughput",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens per answer.")] = 96,
     json_output: JsonFlag = False,
@@ -62,16 +64,24 @@ def demo(
     out.print(f"models: {target.name} and its draft {draft.name} ({time.monotonic() - started:.0f} s)")
     started = time.monotonic()
     with Runtime(target, str(draft), num_speculative_tokens, controller=controller) as runtime:
-        out.print(f"engine: SGLang {installed_version()} answers at {runtime.url} ({time.monotonic() - started:.0f} s)")
+        out.print(
+            f"engine: SGLang {installed_version()} answers at {runtime.url} ({time.monotonic() - started:.0f} s)"
+        )
         for change in runtime.changed_settings:
             out.print(f"  set for you: {change}")
         sgl.set_default_backend(runtime)
         plain, guessing = Side(), Side()
         for number, question in enumerate(QUESTIONS):
             sides = [(plain, {"speculate": False, "cache": False}), (guessing, {"program": "demo"})]
-            _answer(question, 1, {"speculate": False, "cache": False}, lambda _: None)  # the prompt into the cache
+            _answer(
+                question, 1, {"speculate": False, "cache": False}, lambda _: None
+            )  # the prompt into the cache
             for side, options in sides if number % 2 else reversed(sides):
-                echo = (lambda piece: out.print(piece, end="")) if number == 0 and side is guessing else (lambda _: None)
+                echo = (
+                    (lambda piece: out.print(piece, end=""))
+                    if number == 0 and side is guessing
+                    else (lambda _: None)
+                )
                 begun = time.monotonic()
                 text, meta = _answer(question, max_new_tokens, options, echo)
                 side.seconds += time.monotonic() - begun
@@ -80,7 +90,11 @@ def demo(
                 side.metas.append(meta["sgl_spec"])
             if number == 0:
                 out.print("")
-        threads = int(runtime.launch.environment.get("OMP_NUM_THREADS", os.cpu_count() or 1)) if runtime.launch else 1
+        threads = (
+            int(runtime.launch.environment.get("OMP_NUM_THREADS", os.cpu_count() or 1))
+            if runtime.launch
+            else 1
+        )
     document = _document(plain, guessing, target.name, draft.name, num_speculative_tokens, threads)
     out.print(_card(document, guessing))
     if json_output:
@@ -93,9 +107,8 @@ def _answer(
     question: str, tokens: int, options: dict[str, Any], echo: Callable[[str], None]
 ) -> tuple[str, dict[str, Any]]:
     """Run the chat program with streaming; return the text and its meta information."""
-    from programs.chat import chat
-
     import sgl_spec
+    from programs.chat import chat
 
     with sgl_spec.options(**options):
         state = chat.run(

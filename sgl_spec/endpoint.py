@@ -34,7 +34,9 @@ class SpecSamplingParams(SglSamplingParams):
 class SpecEndpoint(RuntimeEndpoint):
     """A server's address as a front-end backend. `bound` are options that hold for all its requests."""
 
-    def __init__(self, base_url: str, api_key: str | None = None, bound: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, base_url: str, api_key: str | None = None, bound: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(base_url, api_key=api_key)
         self.bound = bound or {}
 

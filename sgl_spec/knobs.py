@@ -1,4 +1,4 @@
-"""The table of knobs in docs/tuning.md, written from `sgl_spec.config`: ``python -m sgl_spec.knobs > docs/tuning.md``."""
+"""The table of knobs in docs/tuning.md, from `sgl_spec.config`: ``python -m sgl_spec.knobs > docs/tuning.md``."""
 
 from typing import Any
 

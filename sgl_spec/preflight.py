@@ -54,7 +54,9 @@ def check_folder(knob: str, path: str) -> None:
         return
     folder = Path(path).expanduser()
     if not folder.exists():
-        raise ConfigError(f"{knob}={path} does not exist: name a model folder or a hub name such as owner/model")
+        raise ConfigError(
+            f"{knob}={path} does not exist: name a model folder or a hub name such as owner/model"
+        )
     if folder.is_file():
         if folder.suffix != ".gguf":
             raise ConfigError(f"{knob}={path} is a file, not a model folder")
@@ -67,7 +69,9 @@ def check_folder(knob: str, path: str) -> None:
         raise ConfigError(f"{knob}={path} has no config.json: name a folder in Hugging Face format")
     read_config(path)
     if not any(next(folder.glob(pattern), None) for pattern in WEIGHT_PATTERNS):
-        raise ConfigError(f"{knob}={path} has no weights (*.safetensors): copy them there or name another folder")
+        raise ConfigError(
+            f"{knob}={path} has no weights (*.safetensors): copy them there or name another folder"
+        )
     check_shards(knob, folder)
 
 
@@ -82,7 +86,9 @@ def check_shards(knob: str, folder: Path) -> None:
         raise ConfigError(f"{knob}={folder}: {index.name} is not readable ({error}): copy it again") from None
     missing = sorted(name for name in named if not (folder / name).exists())
     if missing:
-        raise ConfigError(f"{knob}={folder} lacks {len(missing)} of {len(named)} shards, first {missing[0]}: copy them")
+        raise ConfigError(
+            f"{knob}={folder} lacks {len(missing)} of {len(named)} shards, first {missing[0]}: copy them"
+        )
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -109,8 +115,13 @@ def check_vocabulary(target: str, draft: str) -> None:
         tokenizers = [AutoTokenizer.from_pretrained(path) for path in (target, draft)]
     except (OSError, ValueError) as error:
         first = str(error).splitlines()[0]
-        raise ConfigError(f"The tokenizer of {target} or {draft} cannot be loaded ({first}): complete the folder") from None
-    sizes = [read_config(path).get("vocab_size", len(t)) for path, t in zip((target, draft), tokenizers, strict=True)]
+        raise ConfigError(
+            f"The tokenizer of {target} or {draft} cannot be loaded ({first}): complete the folder"
+        ) from None
+    sizes = [
+        read_config(path).get("vocab_size", len(t))
+        for path, t in zip((target, draft), tokenizers, strict=True)
+    ]
     try:
         check_same_vocabulary(*tokenizers, *sizes)
     except VocabularyError as error:
@@ -127,7 +138,9 @@ def check_port(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        raise ConfigError(f"port={port} on host={host} cannot be used ({error.strerror}): choose another") from None
+        raise ConfigError(
+            f"port={port} on host={host} cannot be used ({error.strerror}): choose another"
+        ) from None
 
 
 def free_port(host: str = "127.0.0.1") -> int:

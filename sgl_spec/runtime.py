@@ -2,7 +2,6 @@
 
 import atexit
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import httpx
 from sgl_spec.endpoint import KEY, SpecEndpoint
 from sgl_spec.errors import EngineError
 from sgl_spec.orphans import stop_group
-from sgl_spec.serve import Launch, plan_launch
+from sgl_spec.serve import Launch, plan_launch, speculates
 
 LAUNCH_TIMEOUT_S = 600.0
 LOG_TAIL = 12  # lines of the server's log in an error
@@ -70,7 +69,9 @@ class Runtime(SpecEndpoint):
         try:
             return SpecEndpoint(url.rstrip("/"), api_key=api_key)
         except OSError as error:
-            raise EngineError(f"No SGLang server answers at {url} ({error}): start one or correct the address") from None
+            raise EngineError(
+                f"No SGLang server answers at {url} ({error}): start one or correct the address"
+            ) from None
 
     @property
     def url(self) -> str:
@@ -100,7 +101,9 @@ class Runtime(SpecEndpoint):
         deadline = time.monotonic() + timeout
         while not _answers(self.launch.url):
             if self.process.poll() is not None:
-                raise EngineError(f"The server ended with status {self.process.returncode} while starting:\n{self.log_tail()}")
+                raise EngineError(
+                    f"The server ended with status {self.process.returncode} while starting:\n{self.log_tail()}"
+                )
             if time.monotonic() > deadline:
                 raise EngineError(
                     f"The server did not answer within launch_timeout={timeout:.0f} s; raise it if the model is "
@@ -109,17 +112,14 @@ class Runtime(SpecEndpoint):
             time.sleep(0.2)
 
     def server_state(self) -> dict[str, Any] | None:
-        """Return what the scheduler reports of sgl-spec, None where there is no draft model.
+        """Return what the scheduler reports of sgl-spec, None where it has no source of guesses.
 
-        Raises EngineError if a draft model was asked for and our algorithm is not live: SGLang only logs a
-        plugin that fails.
+        Raises EngineError if our algorithm was asked for and is not live: SGLang only logs a plugin that
+        fails.
         """
         state = spec_state(self)
-        if state is None and self.launch is not None and self.launch.config.draft_model_paths:
-            raise EngineError(
-                "The server runs without sgl-spec's algorithm although a draft model was given; its log says:\n"
-                + self.log_tail()
-            )
+        if state is None and self.launch is not None and speculates(self.launch.config):
+            raise EngineError("The server runs without sgl-spec's algorithm; its log says:\n" + self.log_tail())
         return state
 
     def stats(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Runtime(SpecEndpoint):
         if process.stdin is not None:
             process.stdin.close()
         self._log.close()
-        os.unlink(self._log.name)
+        Path(self._log.name).unlink()
         atexit.unregister(self.shutdown)
 
     def __enter__(self) -> Self:

@@ -50,7 +50,10 @@ class Launch:
             if value is True:
                 words.append(flag)
             elif value is not None and value is not False:
-                words += [flag, *([str(v) for v in value] if isinstance(value, list | tuple) else [str(value)])]
+                words += [
+                    flag,
+                    *([str(v) for v in value] if isinstance(value, list | tuple) else [str(value)]),
+                ]
         return words
 
 
@@ -74,10 +77,15 @@ def plan_launch(values: Mapping[str, Any]) -> Launch:
     host = theirs.setdefault("host", "127.0.0.1")
     port = theirs["port"] = theirs.get("port") or free_port(host)
     check_start(config, theirs, host, int(port))
-    if config.draft_model_paths:
+    if len(config.draft_model_paths) > 1:
+        raise ConfigError(
+            f"draft_model_path names {len(config.draft_model_paths)} models, and the engine runs one: name the one "
+            "that `sgl-spec advise` recommends"
+        )
+    if speculates(config):
         theirs |= {
             "speculative_algorithm": ALGORITHM,
-            "speculative_draft_model_path": config.draft_model_paths[-1],
+            "speculative_draft_model_path": config.draft_model_paths[0] if config.draft_model_paths else None,
             "speculative_num_steps": None,
             "speculative_num_draft_tokens": None,
             "speculative_eagle_topk": None,
@@ -92,6 +100,11 @@ def plan_launch(values: Mapping[str, Any]) -> Launch:
         changed += _prepare_cpu(theirs, environment)
     config.to_env(environment)
     return Launch(config, {"model_path": config.model_path, **theirs}, environment, tuple(changed))
+
+
+def speculates(config: SpecConfig) -> bool:
+    """Whether there is any source of guesses; without one SGLang runs as it is."""
+    return bool(config.draft_model_paths) or config.draft_cache or config.prediction
 
 
 def _python_path() -> list[str]:
@@ -128,7 +141,9 @@ def _prepare_cpu(args: dict[str, Any], environment: dict[str, str]) -> list[str]
         threads = idle_threads()
         environment["OMP_NUM_THREADS"] = str(threads)
         changed.append(f"OMP_NUM_THREADS={threads} (idle cores; set it to choose yourself)")
-    environment.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads on a busy core are ten times slower
+    environment.setdefault(
+        "OMP_WAIT_POLICY", "passive"
+    )  # spinning threads on a busy core are ten times slower
     environment.setdefault("GOMP_SPINCOUNT", "0")
     return changed
 

@@ -25,4 +25,6 @@ def server_argument_names() -> frozenset[str]:
     for node in ast.parse(path.read_text()).body if path.exists() else ():
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "POSITIONAL_FIELD_ORDER":
             return frozenset(ast.literal_eval(node.value))
-    raise UpstreamError(f"sglang {installed_version()} does not list its server arguments where {VERSION} does")
+    raise UpstreamError(
+        f"sglang {installed_version()} does not list its server arguments where {VERSION} does"
+    )

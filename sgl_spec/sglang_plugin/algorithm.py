@@ -16,9 +16,15 @@ DEFAULT_MAX_RUNNING_REQUESTS = 48  # as SGLang's own draft-model algorithms
 class SglSpecAlgorithm(CustomSpecAlgo):
     """A standalone draft model as far as SGLang's memory planning and scheduling are concerned."""
 
+    draft_model = True  # set from the configuration before anything asks
+
     def is_standalone(self) -> bool:
-        """Size the KV pool for a private draft model of the same slots."""
-        return True
+        """Size the KV pool for a private draft model of the same slots, where there is one."""
+        return self.draft_model
+
+    def has_draft_kv(self) -> bool:
+        """Whether drafting writes to a pool of its own."""
+        return self.draft_model
 
     def need_topk(self) -> bool:
         """The relay between rounds carries nothing: the worker keeps its state on the host."""
@@ -41,6 +47,7 @@ class SglSpecAlgorithm(CustomSpecAlgo):
         """Derive SGLang's settings from ours; refuse what the round does not support."""
         config = config_of(server_args)
         refuse(server_args)
+        self.draft_model = bool(config.draft_model_paths)
         server_args.speculative_eagle_topk = 1
         server_args.speculative_num_steps = max(config.k_max, 1)
         server_args.speculative_num_draft_tokens = max(config.k_max, 1) + 1
@@ -68,10 +75,6 @@ def config_of(server_args: Any) -> SpecConfig:
 
 def refuse(args: Any) -> None:
     """Raise ConfigError for settings under which the round would be wrong or is untested."""
-    if not args.speculative_draft_model_path:
-        raise ConfigError(
-            "speculative_draft_model_path is not set: name a draft model with --speculative-draft-model-path"
-        )
     if args.speculative_eagle_topk not in (None, 1):
         raise ConfigError(
             f"speculative_eagle_topk={args.speculative_eagle_topk}: {NAME} drafts chains; leave it out or use 1"
@@ -83,6 +86,8 @@ def refuse(args: Any) -> None:
                 "or several servers behind sglang-router"
             )
     if args.disaggregation_mode not in (None, "null"):
-        raise ConfigError(f"disaggregation_mode={args.disaggregation_mode} is not supported with {NAME}: leave it out")
+        raise ConfigError(
+            f"disaggregation_mode={args.disaggregation_mode} is not supported with {NAME}: leave it out"
+        )
     if args.enable_hierarchical_cache:
         raise ConfigError(f"enable_hierarchical_cache=True is not supported with {NAME}: leave it out")

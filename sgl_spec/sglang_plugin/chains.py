@@ -1,6 +1,6 @@
 """What is ordered from a draft model, what it returns, and how it guesses one token."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -17,6 +17,13 @@ class Sampling:
     top_p: float
     min_p: float
     seed: int | None = None  # with a seed, guesses share the noise of the target's tokens
+
+
+def draft_sampling(sampling: Sampling | None, temperature: float | None) -> Sampling | None:
+    """Return how the draft samples for a request: at its own temperature where the server gives it one."""
+    if sampling is None or temperature is None:
+        return sampling
+    return None if temperature == 0.0 else replace(sampling, temperature=temperature)
 
 
 @dataclass(slots=True)
@@ -60,7 +67,11 @@ class Guesses:
 
 
 def guess(
-    logits: torch.Tensor, samplings: list[Sampling | None], positions: list[int], hot_ids: torch.Tensor | None
+    logits: torch.Tensor,
+    samplings: list[Sampling | None],
+    positions: list[int],
+    hot_ids: torch.Tensor | None,
+    generator: torch.Generator | None = None,
 ) -> Guesses:
     """Guess the next token of each row of `logits` [b, H]; `hot_ids` [H] are the columns' tokens.
 
@@ -73,7 +84,7 @@ def guess(
     if rows:
         chosen = [s for s in samplings if s is not None]
         q = target_probs(logits[rows], filters(chosen, logits.device))
-        drawn = torch.multinomial(q, 1)[:, 0]
+        drawn = torch.multinomial(q, 1, generator=generator)[:, 0]
         seeded = [j for j, s in enumerate(chosen) if s.seed is not None]
         if seeded:
             seeds = torch.tensor([chosen[j].seed for j in seeded], device=logits.device)

@@ -6,6 +6,7 @@ SGLang promises none of these. `check` compares them when the plugin loads and n
 
 import inspect
 from importlib import import_module
+from typing import Any
 
 from sgl_spec.errors import UpstreamError
 from sgl_spec.upstream import VERSION, installed_version
@@ -15,33 +16,61 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "sglang.srt.configs.draft_parallel:DraftParallelSpec": ("tp_execution",),
     "sglang.srt.layers.attention.attention_registry:register_attention_backend": ("name",),
     "sglang.srt.layers.attention.base_attn_backend:AttentionBackend.forward": (
-        "self", "q", "k", "v", "layer", "forward_batch", "save_kv_cache",
+        "self",
+        "q",
+        "k",
+        "v",
+        "layer",
+        "forward_batch",
+        "save_kv_cache",
     ),
-    "sglang.srt.layers.logits_processor:LogitsProcessor._compute_lm_head": ("self", "hidden_states", "lm_head"),
+    "sglang.srt.layers.logits_processor:LogitsProcessor._compute_lm_head": (
+        "self",
+        "hidden_states",
+        "lm_head",
+    ),
     "sglang.srt.layers.logprob_processor:compute_spec_logprobs": ("batch", "logits_output", "predict"),
     "sglang.srt.layers.moe.utils:draft_model_build_scope": (),
     "sglang.srt.layers.quantization.unquant:UnquantizedLinearMethod.apply": ("self", "layer", "x", "bias"),
     "sglang.srt.layers.sampler:apply_custom_logit_processor": ("logits", "sampling_batch_info"),
     "sglang.srt.managers.scheduler_components.internal_state:SchedulerInternalStateController._add_speculative": (
-        "self", "state",
+        "self",
+        "state",
     ),
     "sglang.srt.managers.scheduler_components.output_streamer:SchedulerOutputStreamer."
     "build_additional_customized_info": ("self", "reqs"),
     "sglang.srt.managers.tokenizer_manager:TokenizerManager._accumulate_request_meta_info": (
-        "meta_info", "state", "key", "values",
+        "meta_info",
+        "state",
+        "key",
+        "values",
     ),
     "sglang.srt.managers.tp_worker:TpModelWorker.forward_batch_generation": ("self", "batch"),
     "sglang.srt.managers.utils:GenerationBatchResult": ("logits_output", "next_token_ids", "accept_lens"),
     "sglang.srt.model_executor.forward_batch_info:ForwardBatch": ("forward_mode", "batch_size", "input_ids"),
-    "sglang.srt.speculative.base_spec_worker:BaseSpecWorker.note_request_finished": ("self", "rid", "natural_stop"),
+    "sglang.srt.speculative.base_spec_worker:BaseSpecWorker.note_request_finished": (
+        "self",
+        "rid",
+        "natural_stop",
+    ),
     "sglang.srt.speculative.base_spec_worker:EagleDraftWorkerBase.init_attention_backends": ("self",),
     "sglang.srt.speculative.draft_parallel:resolve_draft_parallel_layout": (),
-    "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.register": ("name", "supports_overlap", "spec_class"),
+    "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.register": (
+        "name",
+        "supports_overlap",
+        "spec_class",
+    ),
     "sglang.srt.speculative.spec_utils:GrammarTree.from_host": (
-        "retrieve_next_token", "retrieve_next_sibling", "draft_token",
+        "retrieve_next_token",
+        "retrieve_next_sibling",
+        "draft_token",
     ),
     "sglang.srt.speculative.spec_utils:build_grammar_vocab_mask": (
-        "reqs", "tree", "sampling_info", "device", "barrier",
+        "reqs",
+        "tree",
+        "sampling_info",
+        "device",
+        "barrier",
     ),
     "sglang.srt.speculative.spec_utils:draft_pp_context": (),
     "sglang.srt.speculative.spec_utils:draft_tp_context": ("layout",),
@@ -54,11 +83,13 @@ def check() -> None:
     for name, wanted in TOUCHED.items():
         module, _, path = name.partition(":")
         try:
-            found = import_module(module)
+            found: Any = import_module(module)
             for part in path.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError):
-            raise UpstreamError(f"sglang {installed_version()} has no {name}, which {VERSION} has: {REMEDY}") from None
+            raise UpstreamError(
+                f"sglang {installed_version()} has no {name}, which {VERSION} has: {REMEDY}"
+            ) from None
         has = [p for p in inspect.signature(found).parameters if p in wanted] if wanted else []
         if has != list(wanted):
             raise UpstreamError(

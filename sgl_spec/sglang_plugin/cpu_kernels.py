@@ -240,9 +240,7 @@ def verify_tree_greedy_cpu(
         accept_token_num[request] = len(path) - 1
 
 
-def murmur_hash32_cpu(
-    seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor
-) -> torch.Tensor:
+def murmur_hash32_cpu(seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor) -> torch.Tensor:
     """Return MurmurHash3 (32 bit) of (seed, position, column): uint32 [N, M], as SGLang's GPU kernel.
 
     The 64-bit seed, the position and the column are four 32-bit blocks (Appleby 2011, public domain).

@@ -51,7 +51,10 @@ def install(storage: Storage) -> str:
             layer.weight.data = layer.weight.new_empty(0, layer.weight.shape[1])
 
     def apply(
-        self: UnquantizedLinearMethod, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
+        self: UnquantizedLinearMethod,
+        layer: torch.nn.Module,
+        x: torch.Tensor,
+        bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
         packed = getattr(layer, PACKED, None)
         if packed is None or x.dtype != torch.float32:
@@ -60,9 +63,17 @@ def install(storage: Storage) -> str:
         return out if bias is None or own_bias(layer) is not None else out.add_(bias)
 
     def head(
-        self: LogitsProcessor, hidden_states: torch.Tensor, lm_head: Any, embedding_bias: Any = None, **kwargs: Any
+        self: LogitsProcessor,
+        hidden_states: torch.Tensor,
+        lm_head: Any,
+        embedding_bias: Any = None,
+        **kwargs: Any,
     ) -> torch.Tensor:
-        if hidden_states.dtype != torch.float32 or embedding_bias is not None or not hasattr(lm_head, "weight"):
+        if (
+            hidden_states.dtype != torch.float32
+            or embedding_bias is not None
+            or not hasattr(lm_head, "weight")
+        ):
             return plain_head(self, hidden_states, lm_head, embedding_bias, **kwargs)
         return packed_head(lm_head)(hidden_states)
 

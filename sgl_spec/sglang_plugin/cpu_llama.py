@@ -14,7 +14,7 @@ from sgl_spec.sglang_plugin.passes import Span, StockPass
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM")
 
 
-def fused_forward(runner: Any) -> LlamaForward | str:
+def fused_forward(runner: Any) -> LlamaForward | str:  # noqa: PLR0911 - one sentence per reason
     """Build the fused forward of a model runner's model, or say in a sentence why it keeps SGLang's own."""
     model, name = runner.model, type(runner.model).__name__
     if name not in ARCHITECTURES:
@@ -111,7 +111,10 @@ class FusedPass(StockPass):
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """As `StockPass.logits`."""
-        ids, positions, rows, last = [], [], [], []
+        ids: list[int] = []
+        positions: list[int] = []
+        rows: list[int] = []
+        last: list[int] = []
         for span in spans:
             count = len(span.tokens)
             ids += span.tokens
@@ -132,5 +135,7 @@ def make_pass(runner: Any, hot_ids: torch.Tensor | None = None, head_storage: St
     if not isinstance(fused, LlamaForward):
         return StockPass(runner) if hot_ids is None else HotPass(runner, hot_ids)
     if hot_ids is not None:
-        return FusedPass(runner, fused, PackedLinear(runner.model.lm_head.weight[hot_ids], storage=head_storage))
+        return FusedPass(
+            runner, fused, PackedLinear(runner.model.lm_head.weight[hot_ids], storage=head_storage)
+        )
     return FusedPass(runner, fused, packed_head(runner.model.lm_head))

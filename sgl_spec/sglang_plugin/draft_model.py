@@ -12,21 +12,25 @@ reads what is missing in one catch-up pass, however long it is.
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sglang.srt.configs.draft_parallel import DraftParallelSpec, DraftTPExecution
 from sglang.srt.layers.moe.utils import draft_model_build_scope
 from sglang.srt.managers.tp_worker import TpModelWorker
+from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.base_spec_worker import EagleDraftWorkerBase
 from sglang.srt.speculative.draft_parallel import resolve_draft_parallel_layout
 from sglang.srt.speculative.spec_utils import draft_pp_context, draft_tp_context
+from transformers import PretrainedConfig
 
 from sgl_spec.cpu.linear import Storage
 from sgl_spec.draft.model import read_card, read_hot_ids
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, guess
 from sgl_spec.sglang_plugin.cpu_llama import make_pass
 from sgl_spec.sglang_plugin.passes import Span
+
+NO_LIMIT = 1 << 30
 
 
 class DraftModel(EagleDraftWorkerBase):
@@ -43,14 +47,14 @@ class DraftModel(EagleDraftWorkerBase):
                 gpu_id=gpu_id,
                 nccl_port=nccl_port,
                 is_draft_worker=True,
-                context_length=target_worker.model_runner.model_config.context_len,
+                context_length=min(target_worker.model_runner.model_config.context_len, trained_length()),
             )
         self.draft_runner = self.draft_worker.model_runner
         self.drafted = torch.zeros(0, dtype=torch.bool)
         folder = Path(self.draft_runner.model_config.model_path)
         card, hot_ids = (read_card(folder), read_hot_ids(folder)) if folder.is_dir() else (None, None)
         self.hot_ids = None if hot_ids is None else torch.tensor(hot_ids)
-        self.head_storage: Storage = "fp32" if card is None else card.head_storage
+        self.head_storage = cast("Storage", "fp32" if card is None else card.head_storage)
 
     def alloc_memory_pool(self, **kwargs: Any) -> None:
         """Allocate the draft's KV, slot for slot like the target's."""
@@ -85,11 +89,15 @@ class DraftModel(EagleDraftWorkerBase):
         """The target writes these slots: what the draft has there is void until it reads them again."""
         self.drafted[slots] = False
 
+    def forget_all(self) -> None:
+        """``flush_cache``: every slot is free."""
+        self.drafted.zero_()
+
     def mark(self, pool_row: int, start: int, end: int) -> None:
         """The draft has read the committed tokens at positions [start, end) of this request."""
         self.drafted[self.forward.req_to_token[pool_row, start:end].long()] = True
 
-    def chains(self, orders: list[ChainOrder]) -> Chains:
+    def chains(self, orders: list[ChainOrder], generator: torch.Generator) -> Chains:
         """Draft a chain for each order: one catch-up pass, then one pass per further token."""
         started = time.perf_counter()
         spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
@@ -104,6 +112,7 @@ class DraftModel(EagleDraftWorkerBase):
                 [orders[i].sampling for i in live],
                 [orders[i].end + len(chains.tokens[i]) for i in live],
                 self.hot_ids,
+                generator,
             )
             going = []
             for at, i in enumerate(live):
@@ -127,3 +136,26 @@ class DraftModel(EagleDraftWorkerBase):
             chains.draft_rows += len(live)
         chains.draft_ms = (time.perf_counter() - started) * 1e3 - chains.catchup_ms
         return chains
+
+
+def trained_length() -> int:
+    """Return how many positions the draft was trained for; past them a request goes on without it."""
+    config = PretrainedConfig.get_config_dict(get_spec().speculative_draft_model_path)[0]
+    return int(config.get("max_position_embeddings") or NO_LIMIT)
+
+
+class NoDraftModel:
+    """In the place of a draft model where there is none: guesses come from the cache and predictions only."""
+
+    hot_ids: torch.Tensor | None = None
+    context_length = 0  # nothing can be drafted at any position
+
+    def read_until(self, slots: torch.Tensor) -> int:
+        """Nothing is ever missing."""
+        return len(slots)
+
+    def forget(self, slots: torch.Tensor) -> None:
+        """There is nothing to forget."""
+
+    def forget_all(self) -> None:
+        """There is nothing to forget."""

@@ -35,7 +35,12 @@ class Verdict:
 
 
 def judge(
-    batch: Any, tracks: list[Track], guessed: list[Guessed], logits: torch.Tensor, hot_ids: torch.Tensor | None
+    batch: Any,
+    tracks: list[Track],
+    guessed: list[Guessed],
+    logits: torch.Tensor,
+    hot_ids: torch.Tensor | None,
+    generator: torch.Generator,
 ) -> Verdict:
     """Decide for every request which guesses survive. `logits` [rows, V] is adjusted in place."""
     lens = [len(g.tokens) for g in guessed]
@@ -59,7 +64,14 @@ def judge(
     samplings = [t.sampling or GREEDY for t in tracks]
     p = target_probs(logits, _row_filters(samplings, rows))
     verdict = Verdict(
-        *accept_chain(p, drafts, counts, draft_law(guessed, stride - 1, hot_ids), starts=torch.tensor(rows.starts))
+        *accept_chain(
+            p,
+            drafts,
+            counts,
+            draft_law(guessed, stride - 1, hot_ids),
+            starts=torch.tensor(rows.starts),
+            generator=generator,
+        )
     )
     seeded = [i for i, s in enumerate(samplings) if s.seed is not None]
     if seeded:

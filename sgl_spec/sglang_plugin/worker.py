@@ -27,9 +27,10 @@ from sgl_spec.draft.cache import DraftCache
 from sgl_spec.draft.sources import HostSources
 from sgl_spec.sglang_plugin import report
 from sgl_spec.sglang_plugin.algorithm import config_of
-from sgl_spec.sglang_plugin.chains import ChainOrder, Chains
+from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, draft_sampling
+from sgl_spec.sglang_plugin.cost_file import CostFile
 from sgl_spec.sglang_plugin.cpu_llama import make_pass
-from sgl_spec.sglang_plugin.draft_model import DraftModel
+from sgl_spec.sglang_plugin.draft_model import DraftModel, NoDraftModel
 from sgl_spec.sglang_plugin.passes import Span
 from sgl_spec.sglang_plugin.relay import NothingToRelay
 from sgl_spec.sglang_plugin.requests import Track, track
@@ -48,9 +49,12 @@ class SpecWorker(BaseSpecWorker):
         super().__init__()
         self.config = config_of(server_args)
         self._target_worker = target_worker
-        self._draft_worker = DraftModel(server_args, gpu_id, nccl_port, target_worker)
-        self.draft_model = self._draft_worker
+        drafts = bool(self.config.draft_model_paths)
+        self._draft_worker = DraftModel(server_args, gpu_id, nccl_port, target_worker) if drafts else None
+        self.draft_model = self._draft_worker or NoDraftModel()
         self.controller = make_controller(self.config)
+        self.generator = torch.Generator().manual_seed(self.config.seed)
+        self.cost_file = CostFile(self.config, self.controller)
         cache = DraftCache(self.config.draft_cache_mb << 20) if self.config.draft_cache else None
         self.sources = HostSources(cache)
         self.stats = SpecStats()
@@ -64,7 +68,7 @@ class SpecWorker(BaseSpecWorker):
 
     def clear_cache_pool(self) -> None:
         """``flush_cache``: forget what the draft has read and what was generated."""
-        self.draft_model.drafted.zero_()
+        self.draft_model.forget_all()
         self.sources.flush()
 
     def forward_batch_generation(
@@ -106,7 +110,7 @@ class SpecWorker(BaseSpecWorker):
             for row, n, req, g in zip(self._rows(batch), ends, batch.reqs, guessed, strict=True)
         ]
         logits = self.verify_pass.logits(spans, every_row=True)
-        verdict = judge(batch, tracks, guessed, logits, self.draft_model.hot_ids)
+        verdict = judge(batch, tracks, guessed, logits, self.draft_model.hot_ids, self.generator)
         verified = time.perf_counter()
 
         self._settle_slots(spans, tracks, guessed, verdict.accepted.tolist())
@@ -127,9 +131,8 @@ class SpecWorker(BaseSpecWorker):
         new = req.output_ids[known.seen :]
         if known.penalties is not None:
             known.penalties.add(new)
-        if known.begun and known.seen:
-            self.sources.accept(req.rid, new, verified=known.verified)
-        known.seen, known.begun = len(req.output_ids), True
+        self.sources.accept(req.rid, new, verified=known.verified)
+        known.seen = len(req.output_ids)
         return known
 
     def _begin_sources(self, known: Track, req: Any) -> None:
@@ -138,7 +141,7 @@ class SpecWorker(BaseSpecWorker):
             prediction = tuple(self.target_worker.tokenizer.encode(prediction, add_special_tokens=False))
         self.sources.begin(
             req.rid,
-            [*req.origin_input_ids, *req.output_ids],
+            req.origin_input_ids,
             SourceOptions(
                 namespace=options.namespace,
                 program=options.program,
@@ -147,6 +150,7 @@ class SpecWorker(BaseSpecWorker):
                 temperature=known.temperature,
             ),
         )
+        known.begun = True
 
     def _view(self, known: Track, req: Any, n: int) -> RequestView:
         """Return what the controller may know: limits, and what the host-side sources offer."""
@@ -203,13 +207,13 @@ class SpecWorker(BaseSpecWorker):
                         unread=text + guessed[i].tokens,
                         count=k - host,
                         stop_below=self.controller.confidence(view),
-                        sampling=known.sampling,
+                        sampling=draft_sampling(known.sampling, self.config.draft_temperature),
                     )
                 )
                 owners.append(i)
         if not orders:
             return guessed, None
-        chains = self.draft_model.chains(orders)
+        chains = self.draft_model.chains(orders, self.generator)
         for at, i in enumerate(owners):
             guessed[i].tokens += chains.tokens[at]
             guessed[i].laws += chains.laws[at]
@@ -237,7 +241,9 @@ class SpecWorker(BaseSpecWorker):
                 self.draft_model.mark(span.pool_row, known.read, read)
                 known.read, known.drafting = read, False
 
-    def _result(self, batch: Any, guessed: list[Guessed], logits: torch.Tensor, verdict: Any) -> GenerationBatchResult:
+    def _result(
+        self, batch: Any, guessed: list[Guessed], logits: torch.Tensor, verdict: Any
+    ) -> GenerationBatchResult:
         """Lay out the emitted tokens as SGLang's result processor reads them."""
         stride = verdict.tokens.shape[1]
         output = LogitsProcessorOutput(next_token_logits=logits)
@@ -306,6 +312,7 @@ class SpecWorker(BaseSpecWorker):
             known.begun = False
             self.stats.end(known.options.program, known.stats.reason)
         self.controller.forget(known.rid)
+        self.cost_file.save_sometimes()
 
     def report(self, req: Any) -> dict[str, Any] | None:
         """Return a request's statistics with its last output, None before."""

@@ -40,7 +40,9 @@ def test_the_algorithm_has_every_method_of_sglangs_own(compat):
 
     from sgl_spec.sglang_plugin.algorithm import SglSpecAlgorithm
 
-    public = {name for name, value in vars(SpeculativeAlgorithm).items() if callable(value) and name[0] != "_"}
+    public = {
+        name for name, value in vars(SpeculativeAlgorithm).items() if callable(value) and name[0] != "_"
+    }
     assert public - {"from_string", "register"} <= set(dir(SglSpecAlgorithm))
 
 
@@ -48,4 +50,8 @@ def test_the_version_that_is_installed_is_the_pinned_one():
     from sgl_spec import upstream
 
     assert upstream.installed_version() == upstream.VERSION
-    assert {"model_path", "speculative_draft_model_path", "max_running_requests"} <= upstream.server_argument_names()
+    assert {
+        "model_path",
+        "speculative_draft_model_path",
+        "max_running_requests",
+    } <= upstream.server_argument_names()

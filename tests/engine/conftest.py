@@ -30,7 +30,7 @@ PROMPTS = [
     "Water boils at",
     "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n",
     "<|im_start|>user\nSay OK.<|im_end|>\n<|im_start|>assistant\n",
-    "{\"name\": \"Ada\", \"age\":",
+    '{"name": "Ada", "age":',
     "In 1969, the first",
     "for i in range(10):\n    print(",
     "A robot may not injure a human being",
@@ -74,7 +74,7 @@ def start(draft: Path | None, **server_args: Any) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def plain_server() -> Iterator[Server]:
     """The engine without a draft: the reference."""
-    yield from start(None)
+    yield from start(None, draft_cache=False, prediction=False)
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +86,9 @@ def self_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def bad_server() -> Iterator[Server]:
     """A draft of random weights: every guess is wrong."""
-    yield from start(drafts.random_draft(demo_target(), cache_root() / "tests" / "random-draft"), draft_cache=False)
+    yield from start(
+        drafts.random_draft(demo_target(), cache_root() / "tests" / "random-draft"), draft_cache=False
+    )
 
 
 @pytest.fixture(scope="session")
