@@ -134,7 +134,7 @@ def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
     cumulated = weights.double().cumsum(dim=1)
     total = cumulated[:, -1:].contiguous()
     token = torch.searchsorted(cumulated, uniform[:, None] * total, right=True)
-    return torch.minimum(token, torch.searchsorted(cumulated, total.contiguous()))[:, 0]
+    return torch.minimum(token, torch.searchsorted(cumulated, total))[:, 0]
 
 
 def _q_of_guesses(q: DraftLaw | None, guesses: Tensor) -> Tensor:
