@@ -6,11 +6,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-
-import httpx
+from urllib.request import urlopen
 
 from sgl_spec.endpoint import KEY, SpecEndpoint
 from sgl_spec.errors import EngineError
@@ -99,7 +99,7 @@ class Runtime(SpecEndpoint):
             start_new_session=True,
         )
         deadline = time.monotonic() + timeout
-        while not _answers(self.launch.url):
+        while not _answers(f"{self.launch.url}/health"):
             if self.process.poll() is not None:
                 raise EngineError(
                     f"The server ended with status {self.process.returncode} while starting:\n{self.log_tail()}"
@@ -159,8 +159,9 @@ def _paths(given: Any) -> Any:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health", timeout=5.0).status_code == httpx.codes.OK
-    except httpx.HTTPError:
+        with urlopen(url, timeout=5.0) as answer:  # noqa: S310 - our own http address
+            return bool(answer.status == HTTPStatus.OK)
+    except OSError:
         return False
 
 
