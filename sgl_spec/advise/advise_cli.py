@@ -14,9 +14,7 @@ SHOWN = 0.7  # acceptance of the gain that the table shows
 
 
 def advise(
-    target: Annotated[
-        str, typer.Argument(help="Model folder, or a known model's name (sgl-spec plan --list).")
-    ],
+    target: Annotated[str, typer.Argument(help="Model folder, or a known model's name (sgl-spec plan --list).")],
     *,
     search: Annotated[list[Path] | None, typer.Option(help="Folder with model folders; repeatable.")] = None,
     hardware: Annotated[str, typer.Option(help=f"One of {', '.join(HARDWARE)}.")] = "h100",
@@ -27,9 +25,7 @@ def advise(
     context_length: Annotated[int, typer.Option(min=1, help="Tokens of a long request.")] = 4096,
     price_per_hour: Annotated[float | None, typer.Option(min=0, help="Of all devices; any currency.")] = None,
     measure: Annotated[Path | None, typer.Option(help="Prompts, one a line: run the engine on them.")] = None,
-    draft: Annotated[
-        Path | None, typer.Option(help="Draft folder to measure; default: the best found.")
-    ] = None,
+    draft: Annotated[Path | None, typer.Option(help="Draft folder to measure; default: the best found.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=8, help="Tokens per measured answer.")] = 64,
     json_output: JsonFlag = False,
 ) -> None:

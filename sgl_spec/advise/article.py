@@ -130,7 +130,5 @@ def _common_bases() -> list[str]:
             sentences.append(f"Over {base} ({_sum(names):g} GB) nothing gives {' or '.join(missing)}.")
         else:
             how = ", ".join(f"+{claimed}% = {found[0]}" for claimed, found in readings.items())
-            sentences.append(
-                f"Over {base} ({_sum(names):g} GB) all three can be read ({how}), with overlapping lines."
-            )
+            sentences.append(f"Over {base} ({_sum(names):g} GB) all three can be read ({how}), with overlapping lines.")
     return sentences

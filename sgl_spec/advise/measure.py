@@ -54,8 +54,7 @@ def policies(controller: str = "throughput", fixed: Sequence[int] = FIXED) -> li
     uncached: dict[str, Any] = {"cache": False}
     adaptive = Policy(name=controller, options={**uncached, "controller": controller, "program": "advise"})
     lengths = [
-        Policy(name=f"K={k}", options={**uncached, "controller": "fixed", "num_speculative_tokens": k})
-        for k in fixed
+        Policy(name=f"K={k}", options={**uncached, "controller": "fixed", "num_speculative_tokens": k}) for k in fixed
     ]
     return [Policy(name=PLAIN, options={**uncached, "speculate": False}), adaptive, *lengths]
 
@@ -65,9 +64,7 @@ def read_prompts(path: Path, limit: int = 64) -> list[str]:
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"measure={path} cannot be read ({error}): name a file with one prompt per line."
-        ) from None
+        raise ConfigError(f"measure={path} cannot be read ({error}): name a file with one prompt per line.") from None
     prompts = [_prompt(line, number, path) for number, line in enumerate(lines, start=1)][:limit]
     if not prompts:
         raise ConfigError(f"measure={path} holds no prompt: write one per line.")
@@ -113,9 +110,7 @@ def measure(
 def _generate(client: httpx.Client, prompt: str, policy: Policy, tokens: int) -> dict[str, Any]:
     sampling = {"max_new_tokens": tokens, "temperature": 0, "custom_params": {"sgl_spec": policy.options}}
     try:
-        answer = client.post(
-            "/generate", json={"text": prompt, "sampling_params": sampling}, timeout=TIMEOUT_S
-        )
+        answer = client.post("/generate", json={"text": prompt, "sampling_params": sampling}, timeout=TIMEOUT_S)
         answer.raise_for_status()
         result: dict[str, Any] = answer.json()
     except (httpx.HTTPError, ValueError) as error:

@@ -14,14 +14,10 @@ def read_vocabulary(folder: Path) -> dict[str, int] | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         entries = data["model"]["vocab"]
-        vocabulary = (
-            dict(entries) if isinstance(entries, dict) else {row[0]: i for i, row in enumerate(entries)}
-        )
+        vocabulary = dict(entries) if isinstance(entries, dict) else {row[0]: i for i, row in enumerate(entries)}
         vocabulary.update((token["content"], token["id"]) for token in data.get("added_tokens", ()))
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ConfigError(
-            f"{path} cannot be read as a tokenizer ({error}): copy the model folder again."
-        ) from None
+        raise ConfigError(f"{path} cannot be read as a tokenizer ({error}): copy the model folder again.") from None
     return vocabulary
 
 

@@ -167,9 +167,7 @@ def _lines(request: PlanRequest) -> list[Line]:
 def _activation_bytes(request: PlanRequest) -> float:
     """Peak of one prefill chunk of the target, or of the logits of one verify pass if that is more."""
     shape, size = request.target.shape, DTYPE_BYTES[request.target.dtype]
-    width = (
-        shape.experts.active * shape.experts.ffn + shape.experts.shared_ffn if shape.experts else shape.ffn
-    )
+    width = shape.experts.active * shape.experts.ffn + shape.experts.shared_ffn if shape.experts else shape.ffn
     tokens = min(request.chunked_prefill_size, request.pool_tokens)
     chunk = tokens * size * (2 * shape.hidden * request.tp_size + 3 * width)
     rows = request.max_running_requests * (request.num_speculative_tokens + 1)
@@ -195,12 +193,8 @@ def _notes(request: PlanRequest) -> list[str]:
     if request.draft and request.max_total_tokens:
         notes.append(f"The K reserve takes {request.reserve_tokens} slots ({share:.1%}) out of the pool.")
     if request.draft:
-        ratio = request.draft.kv_bytes_per_token(request.tp_size) / request.target.kv_bytes_per_token(
-            request.tp_size
-        )
-        notes.append(
-            f"One token costs the draft {ratio:.1%} of the target's KV: both pools have the same slots."
-        )
+        ratio = request.draft.kv_bytes_per_token(request.tp_size) / request.target.kv_bytes_per_token(request.tp_size)
+        notes.append(f"One token costs the draft {ratio:.1%} of the target's KV: both pools have the same slots.")
         if request.draft.shape.context < request.context:
             limit = request.draft.shape.context
             notes.append(f"The draft's context ends at {limit} tokens: longer requests go on without it.")

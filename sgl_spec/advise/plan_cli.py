@@ -17,14 +17,10 @@ PRESETS = ("article", "demo")
 
 
 def plan(
-    target: Annotated[
-        str | None, typer.Argument(help="Model folder, or a known model's name (--list).")
-    ] = None,
+    target: Annotated[str | None, typer.Argument(help="Model folder, or a known model's name (--list).")] = None,
     draft: Annotated[str | None, typer.Argument(help="The same for the draft; left out: no draft.")] = None,
     *,
-    preset: Annotated[
-        str | None, typer.Option(help="article: the 72B + 7B plan; demo: the demo pair here.")
-    ] = None,
+    preset: Annotated[str | None, typer.Option(help="article: the 72B + 7B plan; demo: the demo pair here.")] = None,
     list_models: Annotated[bool, typer.Option("--list", help="List the known models and end.")] = False,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     dtype: Annotated[str | None, typer.Option(help="Default: bfloat16, on a CPU float32.")] = None,
@@ -38,12 +34,8 @@ def plan(
         int | None, typer.Option(min=1, help="Tokens per request; default: the target's.")
     ] = None,
     max_running_requests: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
-    max_total_tokens: Annotated[
-        int | None, typer.Option(min=1, help="KV slots; default: requests x context.")
-    ] = None,
-    num_speculative_tokens: Annotated[
-        int, typer.Option(min=0, max=32, help="K that slots are reserved for.")
-    ] = 5,
+    max_total_tokens: Annotated[int | None, typer.Option(min=1, help="KV slots; default: requests x context.")] = None,
+    num_speculative_tokens: Annotated[int, typer.Option(min=0, max=32, help="K that slots are reserved for.")] = 5,
     chunked_prefill_size: Annotated[int, typer.Option(min=1, help="Tokens per prefill chunk.")] = 8192,
     memory: Annotated[float | None, typer.Option(min=0.001, help="GB (1e9 bytes) of one device.")] = None,
     json_output: JsonFlag = False,
@@ -78,9 +70,7 @@ def plan(
         target=_model(target, dtype, quantization, kv_cache_dtype),
         draft=None
         if draft is None
-        else _model(
-            draft, dtype, None if draft_quantization == "none" else draft_quantization, kv_cache_dtype
-        ),
+        else _model(draft, dtype, None if draft_quantization == "none" else draft_quantization, kv_cache_dtype),
         device=_device(device),
         tp_size=tp_size,
         context_length=context_length,

@@ -48,11 +48,7 @@ def print_article(article: ArticlePlan, json_output: bool) -> None:
             "(computed: with graphs and runtime)",
         )
     )
-    out.print(
-        table(
-            article.title, ("line", "article GB", "computed GB", "the article's reason"), rows, numbers=(1, 2)
-        )
-    )
+    out.print(table(article.title, ("line", "article GB", "computed GB", "the article's reason"), rows, numbers=(1, 2)))
     out.print("")
     for text in article.verdict:
         out.print(f"- {text}")
@@ -69,10 +65,5 @@ def print_models(json_output: bool) -> None:
     )
     if json_output:
         emit(
-            {
-                "models": [
-                    {"family": m.family, "licence": m.licence, **m.shape.model_dump(mode="json")}
-                    for m in models
-                ]
-            }
+            {"models": [{"family": m.family, "licence": m.licence, **m.shape.model_dump(mode="json")} for m in models]}
         )

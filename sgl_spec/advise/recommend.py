@@ -4,7 +4,8 @@ from pydantic import BaseModel
 
 from sgl_spec.advise.measure import PLAIN, Measured
 
-WORTH = 1.02  # a gain below two percent is not worth a second model in memory
+WORTH = 0.02  # a gain below two percent is not worth a second model in memory
+TIE = 0.05  # the adaptive policy may be this much slower than the fastest and is still preferred
 
 
 class Recommendation(BaseModel):
@@ -18,22 +19,28 @@ class Recommendation(BaseModel):
 
 
 def recommend(measured: list[Measured], draft: str) -> Recommendation:
-    """The fastest policy, the adaptive one if it is as fast within the spread; or not to speculate.
+    """The fastest policy, or the adaptive one within 5% of it; or not to speculate.
 
-    The adaptive policy is preferred at equal speed since it also meets texts that were not measured.
+    The adaptive policy is preferred since it also meets texts that were not measured. A gain counts only
+    above two percent and above twice its own standard error.
     """
     plain = next(run for run in measured if run.policy.name == PLAIN)
     others = [run for run in measured if run is not plain]
     fastest = max(others, key=lambda run: run.tokens_per_s)
-    adaptive = next((run for run in others if not run.policy.name.startswith("K=")), fastest)
-    margin = max(fastest.spread, adaptive.spread)
-    best = adaptive if adaptive.tokens_per_s >= fastest.tokens_per_s * (1 - margin) else fastest
+    near = [
+        run
+        for run in others
+        if not run.policy.name.startswith("K=")
+        and run.tokens_per_s >= (1 - TIE) * fastest.tokens_per_s
+        and _pays(run, plain)
+    ]
+    best = near[0] if near else fastest
     speedup = best.tokens_per_s / plain.tokens_per_s
     numbers = (
         f"{best.policy.name} gives {best.tokens_per_s:.1f} tokens/s against {plain.tokens_per_s:.1f} plain, "
         f"{_acceptance(best, others)}"
     )
-    if speedup < WORTH:
+    if not _pays(best, plain):
         return Recommendation(
             speculate=False,
             policy=PLAIN,
@@ -50,14 +57,17 @@ def recommend(measured: list[Measured], draft: str) -> Recommendation:
     )
 
 
+def _pays(run: Measured, plain: Measured) -> bool:
+    """Whether `run` is faster than `plain` by more than two percent and more than the noise."""
+    return run.tokens_per_s / plain.tokens_per_s >= 1 + max(WORTH, 2 * max(run.spread, plain.spread))
+
+
 def _acceptance(best: Measured, others: list[Measured]) -> str:
     """Acceptance of the best policy, or of the one that proposed most if the best proposed nothing."""
     shown = best if best.proposed else max(others, key=lambda run: run.proposed)
     if shown.acceptance_rate is None:
         return "and nothing was proposed"
-    return (
-        f"acceptance {shown.acceptance_rate:.2f} ({shown.accepted} of {shown.proposed}, {shown.policy.name})"
-    )
+    return f"acceptance {shown.acceptance_rate:.2f} ({shown.accepted} of {shown.proposed}, {shown.policy.name})"
 
 
 def _policy_flags(best: Measured) -> str:

@@ -122,9 +122,7 @@ def shape_from_folder(folder: Path) -> ModelShape:
     """Shape of the model in `folder`, from its config.json."""
     path = folder / "config.json"
     if not path.is_file():
-        raise ConfigError(
-            f"{folder} holds no config.json: name a model folder, or a preset of `sgl-spec plan --list`."
-        )
+        raise ConfigError(f"{folder} holds no config.json: name a model folder, or a preset of `sgl-spec plan --list`.")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -138,12 +136,8 @@ def shape_from_config(name: str, config: Mapping[str, Any]) -> ModelShape:
     """Shape from the fields of a config.json; `text_config` of a multimodal model is used alone."""
     config = config.get("text_config") or config
     if config.get("is_encoder_decoder"):
-        raise ConfigError(
-            f"{name} is an encoder-decoder and speculation needs a decoder: choose another model."
-        )
-    foreign = [
-        key for key in ("linear_num_value_heads", "mamba_d_state", "ssm_cfg", "rwkv_layers") if key in config
-    ]
+        raise ConfigError(f"{name} is an encoder-decoder and speculation needs a decoder: choose another model.")
+    foreign = [key for key in ("linear_num_value_heads", "mamba_d_state", "ssm_cfg", "rwkv_layers") if key in config]
     if foreign:
         raise ConfigError(
             f"{name} keeps recurrent state ({foreign[0]}), which the plan does not cover yet: plan by hand."

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sgl_spec.advise.benefit import benefit, break_even
 from sgl_spec.advise.candidates import Use, candidates, model_folders, read_target
 from sgl_spec.advise.hardware import HARDWARE, Hardware
-from sgl_spec.advise.measure import measure, policies, read_prompts
+from sgl_spec.advise.measure import Measured, Policy, measure, policies, read_prompts
 from sgl_spec.advise.overlap import overlap, read_vocabulary
 from sgl_spec.advise.recommend import recommend
 from sgl_spec.advise.resolve import resolve
@@ -83,9 +85,7 @@ def test_local_folders_are_compared_by_their_ids(tmp_path: Path) -> None:
 def test_vocabulary_reading(tmp_path: Path) -> None:
     assert read_vocabulary(tmp_path) is None
     (tmp_path / "tokenizer.json").write_text(
-        json.dumps(
-            {"model": {"vocab": [["a", -1.0], ["b", -2.0]]}, "added_tokens": [{"id": 2, "content": "<s>"}]}
-        )
+        json.dumps({"model": {"vocab": [["a", -1.0], ["b", -2.0]]}, "added_tokens": [{"id": 2, "content": "<s>"}]})
     )
     assert read_vocabulary(tmp_path) == {"a": 0, "b": 1, "<s>": 2}
     (tmp_path / "tokenizer.json").write_text("{}")
@@ -140,9 +140,7 @@ def test_no_candidate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (["Qwen3-8B", "--requests", "0"], "--requests"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_sentence(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -194,6 +192,30 @@ def test_a_bad_draft_is_refused_with_its_acceptance() -> None:
     assert not advice.speculate
     assert advice.reason.startswith("do not speculate with this draft")
     assert "acceptance 0.00 (0 of" in advice.reason
+
+
+@given(st.lists(st.floats(5, 100), min_size=6, max_size=6))
+def test_advice_is_within_five_percent_of_the_sweep(speeds: list[float]) -> None:
+    measured = [
+        Measured(
+            policy=policy, tokens=1000, seconds=1000 / speed, spread=0, proposed=9, accepted=3, ids_equal_plain=True
+        )
+        for policy, speed in zip(policies(), speeds, strict=True)
+    ]
+    chosen = recommend(measured, "D").policy
+    speed = next(run.tokens_per_s for run in measured if run.policy.name == chosen)
+    assert speed >= 0.95 * max(speeds)
+
+
+def test_a_gain_inside_the_noise_is_none() -> None:
+    def run(policy: Policy, speed: float) -> Measured:
+        return Measured(
+            policy=policy, tokens=1000, seconds=1000 / speed, spread=0.05, proposed=9, accepted=3, ids_equal_plain=True
+        )
+
+    plain, *others = policies()
+    assert not recommend([run(plain, 100), *(run(policy, 108) for policy in others)], "D").speculate
+    assert recommend([run(plain, 100), *(run(policy, 112) for policy in others)], "D").speculate
 
 
 def test_prompts_of_both_kinds_and_refusals(tmp_path: Path) -> None:
