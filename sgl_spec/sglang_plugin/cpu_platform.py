@@ -13,6 +13,8 @@ import sys
 import types
 from pathlib import Path
 
+from sgl_spec.sglang_plugin import cpu_start
+
 CPU_ENGINE_VARIABLE = "SGLANG_USE_CPU_ENGINE"
 
 
@@ -43,6 +45,7 @@ def activate() -> None:
     if has_accelerator() or "sgl_kernel" in sys.modules:
         return
     os.environ.setdefault(CPU_ENGINE_VARIABLE, "1")
+    cpu_start.apply()
     if has_cpu_kernels(folder) or os.environ[CPU_ENGINE_VARIABLE] != "1":
         return
     install_stand_in(folder)
