@@ -156,9 +156,7 @@ class Acceptance:
             return
         numbers = np.array([item[2:] for item in evidence])
         asked, made, tried, accepted = (self.columns < column[:, None] for column in numbers.T)
-        decided = asked & np.hstack(
-            [made[:, :1] | True, made[:, :-1]]
-        )  # positions at which drafting might stop
+        decided = asked & np.hstack([made[:, :1] | True, made[:, :-1]])  # positions at which drafting might stop
         programs, of_program = _groups([item.key for item in evidence])
         rows = np.array([self.programs.row(key) for key in programs])
         above = self.all.estimate(_FIRST, self.cold)

@@ -21,9 +21,11 @@ from sgl_spec.control.base import RoundRecord
 
 CLIP = 3.0  # an innovation counts for at most so many standard deviations
 NOISE = 0.05  # first guess of the relative measurement noise
-DRIFT = 2e-4  # process noise per round, relative, along the coefficients
+DRIFT = 2e-5  # process noise per round, relative, along the coefficients
 SHAPES = 128  # verify shapes remembered per batch size, and batch sizes
-SHAPE_STRENGTH = 3.0  # rounds that the straight line is worth against a shape's own ratio
+RECENT = 9  # rounds of a shape whose median counts
+OUTLIER, OUTLIERS = 1.6, 3  # times the expected cost: ignored, unless so many come in a row
+SHAPE_STRENGTH = 1.0  # rounds that the straight line is worth against a shape's own ratio
 
 # Guesses relative to a plain token at batch 1: (constant, per request, per extra row, any extra row at all).
 VERIFY_GUESS = (0.75, 0.25, 0.08, 0.02)
@@ -41,6 +43,7 @@ class Line:
     spread: list[list[float]] = field(init=False)  # covariance of theta
     noise: float = 0.0  # standard deviation of y; 0 = nothing seen
     count: int = 0
+    odd: int = 0  # outliers in a row
 
     def __post_init__(self) -> None:
         self._start(1.0)
@@ -56,12 +59,19 @@ class Line:
         """The predicted y, never negative."""
         return max(0.0, sum(map(float.__mul__, self.theta, x)))
 
-    def observe(self, x: tuple[float, ...], y: float, correction: float = 1.0) -> None:
-        """Learn that shape x cost y milliseconds; the prediction was corrected by the factor `correction`."""
+    def observe(self, x: tuple[float, ...], y: float, correction: float = 1.0) -> bool:
+        """Learn that shape x cost y milliseconds; the prediction was corrected by the factor `correction`.
+
+        False: y was taken for an outlier and ignored.
+        """
         if self.count == 0:
             guessed = self(x)
             self._start(y / correction / guessed if guessed > 0.0 and y > 0.0 else 1.0)
             self.noise = NOISE * max(y, 1e-3)
+        if self.count > RECENT and y > OUTLIER * correction * self(x) and self.odd < OUTLIERS - 1:
+            self.odd += 1
+            return False
+        self.odd = 0
         self.count += 1
         theta, spread = self.theta, self.spread
         size = range(len(theta))
@@ -85,6 +95,19 @@ class Line:
                 row[j] -= factor * gain[j]
         self.noise += 0.05 * (1.25 * min(abs(error), CLIP * self.noise) - self.noise)
         self.noise = max(self.noise, 1e-3 * abs(y), 1e-6)
+        return True
+
+
+@dataclass(slots=True)
+class Shape:
+    """How one verify shape deviates from the straight line."""
+
+    recent: list[float]  # log of measured / line, newest last
+    factor: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        median, count = sorted(self.recent)[len(self.recent) // 2], len(self.recent)
+        self.factor = math.exp(median * count / (count + SHAPE_STRENGTH))
 
 
 @dataclass(slots=True)
@@ -95,7 +118,7 @@ class CostModel:
     draft: Line = field(default_factory=lambda: Line(DRAFT_GUESS))
     catchup: Line = field(default_factory=lambda: Line(CATCHUP_GUESS))
     overhead: Line = field(default_factory=lambda: Line(OVERHEAD_GUESS))
-    shapes: dict[int, dict[int, tuple[float, float]]] = field(default_factory=dict)  # see `_observe_shape`
+    shapes: dict[int, dict[int, Shape]] = field(default_factory=dict)  # by batch size and guesses
 
     def verify_ms(self, batch: int, extra: int) -> float:
         """The target's pass over `batch` requests with `extra` guesses in all."""
@@ -107,9 +130,9 @@ class CostModel:
         extra = np.arange(most + 1, dtype=float)
         theta = self.verify.theta
         curve = theta[0] + theta[1] * batch + theta[2] * extra + theta[3] * (extra > 0)
-        for at, (mean, count) in self.shapes.get(batch, {}).items():
+        for at, shape in self.shapes.get(batch, {}).items():
             if at <= most:
-                curve[at] *= _factor(mean, count)
+                curve[at] *= shape.factor
         return curve
 
     def step_ms(self, rows: float) -> float:
@@ -135,8 +158,8 @@ class CostModel:
             return
         x = (1.0, float(batch), float(extra), float(extra > 0))
         ratio = self._ratio(batch, extra)
-        self.verify.observe(x, record.verify_ms, ratio)
-        self._observe_shape(batch, extra, record.verify_ms / max(self.verify(x), 1e-9))
+        if self.verify.observe(x, record.verify_ms, ratio):
+            self._observe_shape(batch, extra, record.verify_ms / max(self.verify(x), 1e-9))
         if record.draft_steps > 0:
             rows = max(record.draft_rows, record.draft_steps) / record.draft_steps
             self.draft.observe((1.0, rows), record.draft_ms / record.draft_steps)
@@ -149,13 +172,11 @@ class CostModel:
         """The fitted model, JSON-ready."""
         lines = {name: getattr(self, name) for name in ("verify", "draft", "catchup", "overhead")}
         return {
-            "lines": {
-                name: {"theta": line.theta, "noise": line.noise} for name, line in lines.items() if line.count
-            },
+            "lines": {name: {"theta": line.theta, "noise": line.noise} for name, line in lines.items() if line.count},
             "shapes": [
-                [batch, extra, *value]
+                [batch, extra, *shape.recent]
                 for batch, shapes in self.shapes.items()
-                for extra, value in shapes.items()
+                for extra, shape in shapes.items()
             ],
         }
 
@@ -171,10 +192,11 @@ class CostModel:
             line.theta, line.noise, line.count = theta, noise, 1
             for i, value in enumerate(theta):  # another day, another load: half-trusted
                 line.spread[i] = [(0.2 * value) ** 2 if i == j else 0.0 for j in range(len(theta))]
-        for batch, extra, mean, count in values["shapes"]:
-            if not math.isfinite(mean) or not 0.0 <= count <= 1e3:
-                raise ValueError("shapes holds a row that is no ratio")
-            self.shapes.setdefault(int(batch), {})[int(extra)] = (float(mean), min(float(count), 3.0))
+        for batch, extra, *recent in values["shapes"]:
+            if not recent or not all(abs(float(value)) < 10.0 for value in recent):
+                raise ValueError("shapes holds a row without ratios")
+            shape = Shape([float(value) for value in recent[-3:]])
+            self.shapes.setdefault(int(batch), {})[int(extra)] = shape
 
     def _scaled(self, line: Line, x: tuple[float, ...]) -> float:
         """`line`, or its guess in units of a plain token while it has seen nothing."""
@@ -184,21 +206,15 @@ class CostModel:
 
     def _ratio(self, batch: int, extra: int) -> float:
         known = self.shapes.get(batch, {}).get(extra)
-        return 1.0 if known is None else _factor(*known)
+        return 1.0 if known is None else known.factor
 
     def _observe_shape(self, batch: int, extra: int, ratio: float) -> None:
-        """Keep the mean log of (measured / straight line) per shape, and how many rounds it rests on."""
-        shapes = self.shapes.pop(batch, {})
-        self.shapes[batch] = shapes
-        mean, count = shapes.pop(extra, (0.0, 0.0))
-        count = min(count + 1.0, 30.0)
-        error = math.log(max(ratio, 1e-3)) - mean
-        limit = 0.7 if count <= 2.0 else 0.15
-        shapes[extra] = (mean + max(-limit, min(limit, error)) / count, count)
-        for bounded in (shapes, self.shapes):
-            if len(bounded) > SHAPES:
-                del bounded[next(iter(bounded))]
-
-
-def _factor(mean: float, count: float) -> float:
-    return math.exp(mean * count / (count + SHAPE_STRENGTH))
+        """Remember measured / straight line; the least recently run shapes and batch sizes are dropped."""
+        shapes = self.shapes[batch] = self.shapes.pop(batch, {})
+        known = shapes.pop(extra, None)
+        recent = known.recent[1 - RECENT :] if known else []
+        shapes[extra] = Shape([*recent, math.log(min(max(ratio, 1e-3), 1e3))])
+        if len(shapes) > SHAPES:
+            del shapes[next(iter(shapes))]
+        if len(self.shapes) > SHAPES:
+            del self.shapes[next(iter(self.shapes))]

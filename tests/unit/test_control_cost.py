@@ -1,0 +1,138 @@
+import math
+
+import numpy as np
+import pytest
+
+from sgl_spec.control.base import RequestRound, RoundRecord
+from sgl_spec.control.cost import SHAPES, CostModel, Line
+
+
+def record(batch, extra, verify, **values):
+    outcomes = [RequestRound(str(i), extra // batch, 0) for i in range(batch)]
+    total = verify + values.get("draft_ms", 0.0) + values.get("catchup_ms", 0.0) + 0.5
+    return RoundRecord(outcomes, batch + extra, verify, total, **values)
+
+
+def true_ms(batch, extra):
+    return 14.0 + 4.0 * batch + 1.3 * extra + (0.8 if extra else 0.0)
+
+
+def trained(noise=0.0, outliers=0.0, rounds=400, seed=0):
+    rng = np.random.default_rng(seed)
+    model = CostModel()
+    for _ in range(rounds):
+        batch = int(rng.integers(1, 9))
+        extra = batch * int(rng.integers(0, 5))
+        factor = 1.0 + noise * rng.normal()
+        if rng.random() < outliers:
+            factor *= 4.0
+        model.observe(record(batch, extra, factor * true_ms(batch, extra)))
+    return model
+
+
+@pytest.mark.parametrize(("noise", "outliers", "tolerance"), [(0.0, 0.0, 0.01), (0.04, 0.0, 0.06), (0.04, 0.03, 0.08)])
+def test_recovers_costs_also_of_unseen_shapes(noise, outliers, tolerance):
+    model = trained(noise, outliers)
+    for batch in (1, 4, 8):
+        for extra in (0, batch, 3 * batch, 4 * batch - 1):
+            assert model.verify_ms(batch, extra) == pytest.approx(true_ms(batch, extra), rel=tolerance)
+
+
+def test_curve_equals_single_predictions():
+    model = trained(0.05)
+    curve = model.verify_curve(4, 12)
+    assert curve == pytest.approx([model.verify_ms(4, extra) for extra in range(13)])
+
+
+def test_a_step_in_the_kernel_is_learnt_per_shape():
+    model = CostModel()
+    steps = {0: 20.0, 1: 30.0, 2: 36.0, 3: 30.0, 4: 35.0}
+    for _ in range(40):
+        for extra, ms in steps.items():
+            model.observe(record(1, extra, ms))
+    for extra, ms in steps.items():
+        assert model.verify_ms(1, extra) == pytest.approx(ms, rel=0.04)
+
+
+def test_a_drift_of_the_machine_moves_shapes_that_are_not_run():
+    model = trained()
+    before = model.verify_ms(2, 0)
+    for _ in range(300):
+        model.observe(record(2, 6, 1.5 * true_ms(2, 6)))
+    assert model.verify_ms(2, 6) == pytest.approx(1.5 * true_ms(2, 6), rel=0.03)
+    assert model.verify_ms(2, 0) > 1.25 * before
+
+
+def test_guesses_before_the_first_round_are_proportions():
+    model = CostModel()
+    model.observe(record(1, 0, 40.0))
+    assert model.plain_ms(1) == pytest.approx(40.5, rel=0.02)
+    assert 1.0 < model.verify_ms(1, 1) / model.verify_ms(1, 0) < 1.25
+    assert 2.0 < model.step_ms(1) < 8.0
+
+
+def test_draft_parts_are_separate():
+    model = CostModel()
+    for rows in (1, 2, 4, 8) * 30:
+        model.observe(
+            record(
+                rows, 3 * rows, 20.0, draft_ms=2 * (1.0 + 0.2 * rows), draft_steps=2, draft_rows=2 * rows,
+                catchup_ms=1.5 + 0.3 * 2 * rows, catchup_tokens=2 * rows,
+            )
+        )  # fmt: skip
+    assert model.step_ms(4) == pytest.approx(1.8, rel=0.05)
+    assert model.catchup_ms(8) == pytest.approx(3.9, rel=0.05)
+    assert model.overhead_ms(4, drafting=True) == pytest.approx(0.5, rel=0.1)
+
+
+def test_rounds_without_times_are_ignored():
+    model = CostModel()
+    model.observe(record(1, 0, 0.0))
+    model.observe(RoundRecord([], 0, 5.0, 5.0))
+    assert model.verify.count == 0
+
+
+def test_save_and_load():
+    model = trained(0.03)
+    other = CostModel()
+    other.load(model.to_dict())
+    for batch, extra in ((1, 0), (1, 4), (8, 16), (3, 2)):
+        assert other.verify_ms(batch, extra) == pytest.approx(model.verify_ms(batch, extra), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d["lines"]["verify"].update(theta=[1.0]),
+        lambda d: d["lines"]["verify"].update(theta=[math.nan] * 4),
+        lambda d: d["lines"]["verify"].update(noise=0.0),
+        lambda d: d["lines"].update(more={"theta": [1.0], "noise": 1.0}),
+        lambda d: d.pop("shapes"),
+        lambda d: d["shapes"].append([1, 2, math.inf, 3.0]),
+        lambda d: d["shapes"].append([1, 2]),
+        lambda d: d.update(lines=3),
+    ],
+)
+def test_damaged_documents_raise(damage):
+    document = trained().to_dict()
+    damage(document)
+    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+        CostModel().load(document)
+
+
+def test_memory_is_bounded():
+    model = CostModel()
+    for extra in range(3 * SHAPES):
+        model.observe(record(1, extra, 20.0 + extra))
+    for batch in range(1, 2 * SHAPES):
+        model.observe(record(batch, 0, 20.0 + batch))
+    assert len(model.shapes) <= SHAPES
+    assert all(len(shapes) <= SHAPES for shapes in model.shapes.values())
+
+
+def test_a_line_never_predicts_less_than_nothing():
+    line = Line((1.0, 1.0))
+    for x in (1.0, 2.0, 3.0) * 20:
+        line.observe((1.0, x), 10.0 / x)
+    assert line((1.0, 100.0)) >= 0.0
+    assert min(line.theta) >= 0.0
