@@ -111,4 +111,6 @@ def load() -> ModuleType | str:
         return import_module(path)
     except (OSError, RuntimeError, ImportError) as error:
         reason = str(error).strip().splitlines()
-        return f"the CPU kernels could not be built or loaded ({reason[0] if reason else type(error).__name__})"
+        return (
+            f"the CPU kernels could not be built or loaded ({reason[0] if reason else type(error).__name__})"
+        )

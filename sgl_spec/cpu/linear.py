@@ -49,7 +49,11 @@ class PackedLinear:
     ) -> None:
         if storage not in STORAGES:
             raise ConfigError(f"storage={storage!r} must be one of {', '.join(STORAGES)}")
-        if weight.ndim != 2 or weight.dtype not in (torch.float32, torch.bfloat16) or weight.device.type != "cpu":
+        if (
+            weight.ndim != 2
+            or weight.dtype not in (torch.float32, torch.bfloat16)
+            or weight.device.type != "cpu"
+        ):
             raise ConfigError(
                 f"a packed weight must be a float32 or bfloat16 matrix on the CPU, not {weight.dtype} "
                 f"{tuple(weight.shape)} on {weight.device}"

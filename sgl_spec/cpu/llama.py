@@ -62,11 +62,17 @@ class LlamaForward:
             rows.append((*linears, *(NONE if tensor is None else tensor.data_ptr() for tensor in own)))
         for tensor in floats:
             if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cpu":
-                raise ConfigError(f"the fused Llama forward takes contiguous float32 CPU tensors, not {tensor.dtype}")
+                raise ConfigError(
+                    f"the fused Llama forward takes contiguous float32 CPU tensors, not {tensor.dtype}"
+                )
         if dim % 16 or cos_sin.shape[1] != dim:
-            raise ConfigError(f"head_dim={dim} with {cos_sin.shape[1]} rotary columns has no fused Llama forward")
+            raise ConfigError(
+                f"head_dim={dim} with {cos_sin.shape[1]} rotary columns has no fused Llama forward"
+            )
         if query_heads // kv_heads > 64:
-            raise ConfigError(f"{query_heads // kv_heads} query heads per key head are more than 64, the most supported")
+            raise ConfigError(
+                f"{query_heads // kv_heads} query heads per key head are more than 64, the most supported"
+            )
         self.hidden = embedding.shape[1]
         self._kept = (layers, floats)  # the C++ object holds addresses only
         self._native = module.Llama(

@@ -14,10 +14,19 @@ using sgl_spec::kAttendTokens;
 
 constexpr int kKeys = 64;
 
-// Scores of keys [0, count) for H query heads: s[h][key] = q_h . k_key, four keys at a time.
+// Asks for a row of `dim` floats: slots lie anywhere in the pool, so the hardware cannot guess the next one.
+INLINE void fetch_row(const float* row, int64_t dim) {
+  for (int64_t d = 0; d < dim; d += 16) prefetch(row + d);
+}
+
+// Scores of keys [0, count) for H query heads: s[h][key] = q_h . k_key, four keys at a time. `fetch` (or null) are
+// rows to ask for meanwhile, one per key.
 template <int H>
-INLINE void scores(const float* q, int64_t dim, const float* const* keys, int count, float (*s)[kKeys]) {
+INLINE void scores(const float* q, int64_t dim, const float* const* keys, int count, float (*s)[kKeys],
+                   const float* const* fetch, int64_t fetch_dim) {
   for (int j = 0; j < count; j += 4) {
+    if (fetch)
+      for (int i = j; i < j + 4 && i < count; ++i) fetch_row(fetch[i], fetch_dim);
     const float* k[4];
     for (int i = 0; i < 4; ++i) k[i] = keys[j + i < count ? j + i : count - 1];
     V acc[H][4];
@@ -26,14 +35,14 @@ INLINE void scores(const float* q, int64_t dim, const float* const* keys, int co
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) acc[h][i] = v_zero();
     for (int64_t d = 0; d < dim; d += kW) {
-      V kv[4];
+      V qv[H];  // 12 sums, 3 queries and 1 key fill the 16 registers of AVX2
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) kv[i] = v_load(k[i] + d);
+      for (int h = 0; h < H; ++h) qv[h] = v_load(q + h * dim + d);
 #pragma GCC unroll 4
-      for (int h = 0; h < H; ++h) {
-        V qv = v_load(q + h * dim + d);
+      for (int i = 0; i < 4; ++i) {
+        V key = v_load(k[i] + d);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) acc[h][i] = v_fma(qv, kv[i], acc[h][i]);
+        for (int h = 0; h < H; ++h) acc[h][i] = v_fma(qv[h], key, acc[h][i]);
       }
     }
 #pragma GCC unroll 4
@@ -44,21 +53,22 @@ INLINE void scores(const float* q, int64_t dim, const float* const* keys, int co
 // out[h] = out[h] * shrink[h] + sum over keys of p[h][key] * v_key, for Vecs vectors of the value.
 template <int H, int Vecs>
 INLINE void weigh(float* out, int64_t v_dim, const float* const* values, int64_t d, int from, int count,
-                  const float (*p)[kKeys], const float* shrink) {
+                  const float (*p)[kKeys], const float* shrink, const float* const* fetch, int64_t fetch_dim) {
   V acc[H][Vecs];
 #pragma GCC unroll 4
   for (int h = 0; h < H; ++h)
 #pragma GCC unroll 4
     for (int i = 0; i < Vecs; ++i) acc[h][i] = v_mul(v_load(out + h * v_dim + d + i * kW), v_set(shrink[h]));
   for (int j = from; j < count; ++j) {
-    V v[Vecs];
+    if (fetch) fetch_row(fetch[j], fetch_dim);
+    V weight[H];
 #pragma GCC unroll 4
-    for (int i = 0; i < Vecs; ++i) v[i] = v_load(values[j] + d + i * kW);
+    for (int h = 0; h < H; ++h) weight[h] = v_set(p[h][j]);
 #pragma GCC unroll 4
-    for (int h = 0; h < H; ++h) {
-      V weight = v_set(p[h][j]);
+    for (int i = 0; i < Vecs; ++i) {
+      V value = v_load(values[j] + d + i * kW);
 #pragma GCC unroll 4
-      for (int i = 0; i < Vecs; ++i) acc[h][i] = v_fma(weight, v[i], acc[h][i]);
+      for (int h = 0; h < H; ++h) acc[h][i] = v_fma(weight[h], value, acc[h][i]);
     }
   }
 #pragma GCC unroll 4
@@ -75,12 +85,13 @@ struct Soft {
 // Turns the block's scores into weights against the new maximum; returns by how much the old state shrinks.
 INLINE float soften(float* s, int from, int count, const AttendArgs& a, Soft* state) {
   float most = state->most;
-  for (int j = 0; j < kKeys; ++j) {
-    float v = s[j] * a.scale;
-    if (a.cap > 0.0f) v = a.cap * std::tanh(v / a.cap);
-    s[j] = j >= from && j < count ? v : -INFINITY;
-  }
+  const V scale = v_set(a.scale);
   V top = v_set(most);
+  for (int j = 0; j < from; ++j) s[j] = -INFINITY;
+  for (int j = count; j < kKeys; ++j) s[j] = -INFINITY;
+  for (int j = 0; j < kKeys; j += kW) v_store(s + j, v_mul(v_load(s + j), scale));
+  if (a.cap > 0.0f)
+    for (int j = from; j < count; ++j) s[j] = a.cap * std::tanh(s[j] / a.cap);
   for (int j = 0; j < kKeys; j += kW) top = v_max(v_load(s + j), top);
   float lanes[kW];
   v_store(lanes, top);
@@ -108,14 +119,16 @@ INLINE float soften(float* s, int from, int count, const AttendArgs& a, Soft* st
 
 template <int H>
 __attribute__((noinline)) void attend_block(const AttendArgs& a, const float* q, float* out, Soft* soft,
-                                            const float* const* keys, const float* const* values, int from, int count) {
-  float s[H][kKeys] = {};
+                                            const float* const* keys, const float* const* values, int from, int count,
+                                            const float* const* next_keys) {
+  float s[H][kKeys];  // what `scores` leaves alone is set by `soften`
   float shrink[H];
-  scores<H>(q, a.dim, keys, count, s);
+  scores<H>(q, a.dim, keys, count, s, next_keys ? values : nullptr, a.v_dim);
   for (int h = 0; h < H; ++h) shrink[h] = soften(s[h], from, count, a, soft + h);
   int64_t d = 0;
-  for (; d + 4 * kW <= a.v_dim; d += 4 * kW) weigh<H, 4>(out, a.v_dim, values, d, from, count, s, shrink);
-  for (; d < a.v_dim; d += kW) weigh<H, 1>(out, a.v_dim, values, d, from, count, s, shrink);
+  for (; d + 4 * kW <= a.v_dim; d += 4 * kW)
+    weigh<H, 4>(out, a.v_dim, values, d, from, count, s, shrink, d ? nullptr : next_keys, a.dim);
+  for (; d < a.v_dim; d += kW) weigh<H, 1>(out, a.v_dim, values, d, from, count, s, shrink, nullptr, 0);
 }
 
 void attend(const AttendArgs& a, int64_t begin, int64_t end, int64_t kv_head) {
@@ -133,14 +146,20 @@ void attend(const AttendArgs& a, int64_t begin, int64_t end, int64_t kv_head) {
     std::memset(out, 0, group * a.v_dim * sizeof(float));
     for (int64_t h = 0; h < group; ++h) soft[t - begin][h] = {-INFINITY, 0.0f};
   }
-  for (int64_t block = start / kKeys * kKeys; block < longest; block += kKeys) {
-    const float *keys[kKeys], *values[kKeys];
-    const int here = static_cast<int>(longest - block < kKeys ? longest - block : kKeys);
-    for (int j = 0; j < here; ++j) {
-      const int64_t at = static_cast<int64_t>(slots[block + j]) * a.kv_heads + kv_head;
-      keys[j] = a.k_buffer + at * a.dim;
-      values[j] = a.v_buffer + at * a.v_dim;
+  const float *keys[2][kKeys], *values[2][kKeys];  // of this block and of the next one
+  const auto locate = [&](int64_t block, int which) {
+    for (int64_t j = 0; j < kKeys; ++j) {
+      const int64_t key = block + j < longest ? block + j : longest - 1;
+      const int64_t at = static_cast<int64_t>(slots[key]) * a.kv_heads + kv_head;
+      keys[which][j] = a.k_buffer + at * a.dim;
+      values[which][j] = a.v_buffer + at * a.v_dim;
     }
+  };
+  int now = 0;
+  locate(start / kKeys * kKeys, now);
+  for (int64_t block = start / kKeys * kKeys; block < longest; block += kKeys, now = 1 - now) {
+    locate(block + kKeys, 1 - now);
+    const float* const* fetch = keys[1 - now];  // by the first token that reads this block
     for (int64_t t = begin; t < end; ++t) {
       const int64_t len = a.kv_len[t];
       const int64_t first = a.window >= 0 && len > a.window ? len - a.window : 0;
@@ -154,9 +173,10 @@ void attend(const AttendArgs& a, int64_t begin, int64_t end, int64_t kv_head) {
         const float* qh = q + h * a.dim;
         float* oh = out + h * a.v_dim;
         Soft* state = soft[t - begin] + h;
-        if (heads == 3) attend_block<3>(a, qh, oh, state, keys, values, from, count);
-        else if (heads == 2) attend_block<2>(a, qh, oh, state, keys, values, from, count);
-        else attend_block<1>(a, qh, oh, state, keys, values, from, count);
+        if (heads == 3) attend_block<3>(a, qh, oh, state, keys[now], values[now], from, count, fetch);
+        else if (heads == 2) attend_block<2>(a, qh, oh, state, keys[now], values[now], from, count, fetch);
+        else attend_block<1>(a, qh, oh, state, keys[now], values[now], from, count, fetch);
+        fetch = nullptr;
         h += heads;
       }
     }
