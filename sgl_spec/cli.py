@@ -62,6 +62,11 @@ COMMANDS: dict[str, Command] = {
         "Controllers on a recorded trace, without a model.",
         "simulate --batch 8",
     ),
+    "batch": Command(
+        "sgl_spec.batch.cli:batch",
+        "A JSONL file through a program, with resume and one record per row.",
+        "batch chat.jsonl -o answers.jsonl --url http://127.0.0.1:30000",
+    ),
 }
 
 # Base class of typer's own usage errors; typer keeps a private copy of click, so it is reached from here.
