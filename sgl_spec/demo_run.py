@@ -111,13 +111,7 @@ def _answer(
     from programs.chat import chat
 
     with sgl_spec.options(**options):
-        state = chat.run(
-            messages=[{"role": "user", "content": question}],
-            system=SYSTEM,
-            max_new_tokens=tokens,
-            temperature=0.0,
-            stream=True,
-        )
+        state = chat.run(question=question, system=SYSTEM, max_tokens=tokens, temperature=0.0, stream=True)
         for piece in state.text_iter("answer"):
             echo(piece)
     return state["answer"], state.get_meta_info("answer")
