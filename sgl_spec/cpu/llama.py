@@ -111,3 +111,53 @@ class LlamaForward:
         return out
 
     __call__ = forward
+
+    def greedy_chains(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        slots: torch.Tensor,
+        rows: torch.Tensor,
+        req_to_token: torch.Tensor,
+        head: PackedLinear,
+        orders: list[tuple[int, int, float]],
+        token_ids: torch.Tensor | None = None,
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Draft a greedy chain for each order in one call: (tokens, their probabilities under this model).
+
+        One forward over the given tokens (as in `forward`), then one per further token over the requests that
+        still go on; the new tokens' keys go to the slots that `req_to_token` already names for their positions.
+
+        Args:
+            head: logits of the hidden state. token_ids: int64 [N], the token of each of its rows; None: the row.
+            orders: per request (index of its last token in `ids`, most tokens, stop_below): its chain
+                ends before the token with which the product of the probabilities falls below `stop_below`.
+        """
+        if head.native is None or head.in_features != self.hidden:
+            raise ConfigError(
+                f"the head takes {head.in_features} inputs, the model has hidden size {self.hidden}"
+            )
+        most = max((count for _, count, _ in orders), default=0)
+        whole = [tensor.to(torch.int64).contiguous() for tensor in (ids, positions, slots, rows)]
+        tokens = torch.empty(len(orders), max(most, 1), dtype=torch.int64)
+        probabilities = torch.empty(len(orders), max(most, 1))
+        lengths = torch.empty(len(orders), dtype=torch.int64)
+        names = None if token_ids is None else token_ids.to(torch.int64).contiguous()
+        self._native.chain(
+            *(tensor.data_ptr() for tensor in whole),
+            ids.shape[0],
+            req_to_token.data_ptr(),
+            req_to_token.stride(0),
+            head.native,
+            NONE if names is None else names.data_ptr(),
+            orders,
+            tokens.shape[1],
+            tokens.data_ptr(),
+            probabilities.data_ptr(),
+            lengths.data_ptr(),
+        )
+        kept = lengths.tolist()
+        return (
+            [row[:n] for row, n in zip(tokens.tolist(), kept, strict=True)],
+            [row[:n] for row, n in zip(probabilities.tolist(), kept, strict=True)],
+        )

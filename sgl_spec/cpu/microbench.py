@@ -1,7 +1,7 @@
 """What the linears of a model (or its whole forward) cost by rows: `python -m sgl_spec.cpu.microbench`.
 
 Every layer has its own weights, so a pass reads them cold from memory, as a decode step does. One thread.
-Prints a card, then one JSON line: milliseconds per pass (the least of `repeats`), for PyTorch and the kernels.
+Prints a card, then one JSON line: milliseconds per pass (least of `repeats`), PyTorch and the kernels.
 """
 
 import argparse

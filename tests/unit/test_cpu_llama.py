@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sgl_spec.cpu.build import load
-from sgl_spec.cpu.linear import PackedLinear
+from sgl_spec.cpu.linear import PackedLinear, set_threads
 from sgl_spec.cpu.llama import LayerWeights, LlamaForward
 
 pytestmark = pytest.mark.skipif(isinstance(load(), str), reason="no C++ kernels here")
@@ -36,7 +36,9 @@ def toy(heads: int, kv_heads: int, qwen: bool = False):
         attention, mlp = layer.self_attn, layer.mlp
         layers.append(
             LayerWeights(
-                qkv=PackedLinear(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])),
+                qkv=PackedLinear(
+                    torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
+                ),
                 o=PackedLinear(attention.o_proj.weight),
                 gate_up=PackedLinear(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])),
                 down=PackedLinear(mlp.down_proj.weight),
@@ -73,9 +75,16 @@ def run(fused: LlamaForward, table: torch.Tensor, row: int, ids: torch.Tensor, s
     return fused(ids, positions, table[row, positions].long(), torch.full_like(ids, row), table)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "qwen"), [(4, 4, False), (6, 2, False), (9, 3, True), (5, 1, False)])
-def test_hidden_states_are_those_of_transformers(heads, kv_heads, qwen):
-    model, fused = toy(heads, kv_heads, qwen)
+@pytest.mark.parametrize("isa", [] if isinstance(load(), str) else load().available_isas())
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "qwen"), [(4, 4, False), (6, 2, False), (9, 3, True), (5, 1, False)]
+)
+def test_hidden_states_are_those_of_transformers(heads, kv_heads, qwen, isa):
+    load().use_isa(isa)
+    try:
+        model, fused = toy(heads, kv_heads, qwen)
+    finally:
+        load().use_isa("")
     ids = torch.randint(0, 300, (LENGTH,), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         expected = model.model(ids[None]).last_hidden_state[0]
@@ -99,3 +108,61 @@ def test_a_token_does_not_depend_on_its_company():
         table,
     )
     assert torch.equal(mixed[3:], whole[20:25])
+
+
+def test_the_thread_count_changes_nothing():
+    _, fused = toy(9, 3)
+    ids = torch.randint(0, 300, (LENGTH,), generator=torch.Generator().manual_seed(4))
+    one = run(fused, pool(1), 0, ids, 0)
+    try:
+        set_threads(3)
+        assert all(torch.equal(run(fused, pool(1), 0, ids, 0), one) for _ in range(5))
+    finally:
+        set_threads(1)
+
+
+def step_by_step(fused, head, names, *, table, row, ids, read, count):
+    """The greedy chain by one call per token: tokens and probabilities."""
+    run(fused, table, row, ids[:read], 0)
+    hidden = run(fused, table, row, ids[read:], read)[-1:]
+    tokens, probabilities = [], []
+    for at in range(len(ids), len(ids) + count):
+        law = head(hidden)[0].double().softmax(0)
+        tokens.append(int(names[law.argmax()]))
+        probabilities.append(float(law.max()))
+        hidden = run(fused, table, row, torch.tensor(tokens[-1:]), at)
+    return tokens, probabilities
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_greedy_chains_are_those_of_single_steps(hot):
+    model, fused = toy(6, 2)
+    names = (
+        torch.arange(300) if not hot else torch.randperm(300, generator=torch.Generator().manual_seed(5))[:77]
+    )
+    head = PackedLinear(model.lm_head.weight.data[names] * 60)
+    table = pool(2)
+    generator = torch.Generator().manual_seed(6)
+    ids = [torch.randint(0, 300, (n,), generator=generator) for n in (9, 14)]
+    read, counts = (7, 13), (6, 3)
+    expected = [
+        step_by_step(fused, head, names, table=table, row=r, ids=ids[r], read=read[r], count=counts[r])
+        for r in (0, 1)
+    ]
+    at = torch.cat([torch.arange(read[r], len(ids[r])) for r in (0, 1)])
+    rows = torch.tensor([0, 0, 1])
+    inputs = (torch.cat([ids[r][read[r] :] for r in (0, 1)]), at, table[rows, at].long(), rows, table)
+    everything = [(1, counts[0], 0.0), (2, counts[1], 0.0)]
+    tokens, probabilities = fused.greedy_chains(*inputs, head, everything, names if hot else None)
+    for r in (0, 1):
+        assert tokens[r] == expected[r][0]
+        assert probabilities[r] == pytest.approx(expected[r][1], rel=1e-4)
+    stop = (
+        expected[0][1][0] * expected[0][1][1] * 0.999
+    )  # two tokens survive this threshold, the third may not
+    survivors, product = 0, 1.0
+    for p in expected[0][1]:
+        product *= p
+        survivors += product >= stop
+    cut = fused.greedy_chains(*inputs, head, [(1, counts[0], stop), (2, 0, 0.0)], names if hot else None)
+    assert cut[0] == [expected[0][0][:survivors], []]

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "attend.h"
 #include "kernels.h"
 #include "linear.h"
 #include "llama.h"
@@ -24,6 +25,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("available_isas", &sgl_spec::available_isas);
   m.def("use_isa", &sgl_spec::use_isa);
   m.def("set_threads", &sgl_spec::set_threads, py::call_guard<py::gil_scoped_release>());
+  // sizes: tokens, ldq, columns, heads, kv_heads, dim, v_dim, window.
+  m.def("attend",
+        [](uintptr_t q, uintptr_t k, uintptr_t v, uintptr_t req_to_token, uintptr_t rows, uintptr_t kv_len, uintptr_t out,
+           const std::vector<int64_t>& s, float scale, float cap) {
+          py::gil_scoped_release free;
+          attend_tokens(sgl_spec::kernels_for(""),
+                        {at<const float>(q), at<const float>(k), at<const float>(v), at<const int32_t>(req_to_token),
+                         at<const int64_t>(rows), at<const int64_t>(kv_len), at<float>(out), s[1], s[2], s[3], s[4], s[5],
+                         s[6], s[7], scale, cap},
+                        s[0]);
+        });
   m.def("get_threads", &sgl_spec::get_threads);
 
   py::class_<PackedLinear>(m, "PackedLinear")
@@ -63,5 +75,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                            at<const int64_t>(rows), count, at<const int32_t>(req_to_token), row_stride},
                           at<float>(out));
            },
-           py::call_guard<py::gil_scoped_release>());
+           py::call_guard<py::gil_scoped_release>())
+      // orders: (last, count, stop_below) for each request.
+      .def("chain",
+           [](const sgl_spec::Llama& self, uintptr_t ids, uintptr_t positions, uintptr_t slots, uintptr_t rows, int64_t count,
+              uintptr_t req_to_token, int64_t row_stride, const PackedLinear& head, uintptr_t token_ids,
+              const std::vector<std::tuple<int64_t, int64_t, float>>& orders, int64_t stride, uintptr_t tokens,
+              uintptr_t probabilities, uintptr_t lengths) {
+             std::vector<sgl_spec::ChainOrder> made;
+             for (const auto& [last, most, stop] : orders) made.push_back({last, most, stop});
+             py::gil_scoped_release free;
+             self.chain({at<const int64_t>(ids), at<const int64_t>(positions), at<const int64_t>(slots),
+                         at<const int64_t>(rows), count, at<const int32_t>(req_to_token), row_stride},
+                        head, at<const int64_t>(token_ids), made, stride, at<int64_t>(tokens), at<float>(probabilities),
+                        at<int64_t>(lengths));
+           });
 }

@@ -27,6 +27,14 @@ struct LlamaTokens {
   int64_t row_stride;
 };
 
+// What a greedy chain drafts for one request: at most `count` tokens, ending before the token with which the product
+// of the probabilities falls below `stop_below`.
+struct ChainOrder {
+  int64_t last;  // the request's last token among the tokens given
+  int64_t count;
+  float stop_below;
+};
+
 class Llama {
  public:
   // embedding [V, hidden]; final_norm [hidden]; cos_sin [positions, head_dim], cosines first.
@@ -35,6 +43,11 @@ class Llama {
 
   // Writes the normalised hidden state of every token to out [count, hidden].
   void forward(const LlamaTokens& tokens, float* out) const;
+
+  // Greedy chains: one forward over `tokens`, then one per further token over the requests still going. The head's
+  // row i is token ids[i] (null: token i). tokens_out and probabilities [orders, stride]; lengths [orders].
+  void chain(const LlamaTokens& tokens, const PackedLinear& head, const int64_t* ids, const std::vector<ChainOrder>& orders,
+             int64_t stride, int64_t* tokens_out, float* probabilities, int64_t* lengths) const;
 
  private:
   void attention(const LlamaLayer& layer, const LlamaTokens& tokens, float* qkv, float* out) const;
