@@ -52,3 +52,37 @@ def limits(values: Values, max_tokens: int = MAX_TOKENS) -> Values:
     if type(temperature) not in (int, float) or temperature < 0:
         raise RowError(f"temperature={shown(temperature)} must be a number from 0 up.")
     return {"max_tokens": tokens, "temperature": float(temperature)}
+
+
+def code_row(values: Values, server: Any) -> Values:
+    """Complete {"code"}, edit {"code", "instruction"} or explain {"code", "task": "explain"}."""
+    from programs import code
+
+    allow(values, "code", "instruction", "task")
+    task = text(values, "task", "edit" if "instruction" in values else "complete")
+    source, bounds = text(values, "code"), limits(values, code.MAX_TOKENS)
+    if task == "complete":
+        state = code.complete.run(source, **bounds, backend=server, use_thread=False)
+        return {"code": check(state)["candidates"][0]}
+    if task == "edit":
+        state = code.edit.run(source, text(values, "instruction"), **bounds, backend=server, use_thread=False)
+        new = code.edited(state, source)
+        return {"code": new, "diff": code.changes(source, new, "code")}
+    if task == "explain":
+        state = code.explain.run(source, **bounds, backend=server, use_thread=False)
+        return {"explanation": text_of(state, "explanation")}
+    raise RowError(f"task={shown(task)} is unknown: use complete, edit or explain.")
+
+
+def summarization_row(values: Values, server: Any) -> Values:
+    """Summarize {"text"}; "chunk_tokens" bounds a request."""
+    from programs import summarization
+
+    allow(values, "text", "chunk_tokens")
+    size = values.get("chunk_tokens", summarization.CHUNK_TOKENS)
+    if type(size) is not int or size < 32:
+        raise RowError(f"chunk_tokens={shown(size)} must be a whole number from 32 up.")
+    bound = limits(values, summarization.SUMMARY_TOKENS)["max_tokens"]
+    return summarization.summarize(
+        text(values, "text"), server, server.count_tokens, chunk_tokens=size, max_tokens=bound, use_thread=False
+    )

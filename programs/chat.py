@@ -21,11 +21,13 @@ from programs.command import run
 from programs.engines import (
     CountOption,
     DraftOption,
+    DraftPriceOption,
     DraftUrlOption,
     Engine,
     EngineOption,
     KeyOption,
     ModelOption,
+    PriceOption,
     SpeculateOption,
     UrlOption,
     connected,
@@ -73,9 +75,7 @@ class Conversation:
     def ask(self, question: str, console: Console) -> dict[str, Any]:
         """Stream the answer to `console`, remember the turn, return it with its figures."""
         began = time.monotonic()
-        state = chat.run(
-            question, self.system, tuple(self.turns), **self.limits, stream=True, backend=self.backend
-        )
+        state = chat.run(question, self.system, tuple(self.turns), **self.limits, stream=True, backend=self.backend)
         origins, meta = Origins(), {}
         with Screen(console) as screen:
             for text, meta in pieces(state, "answer"):
@@ -136,6 +136,8 @@ def main(
     model_path: ModelOption = None,
     draft_model_path: DraftOption = None,
     draft_url: DraftUrlOption = None,
+    price: PriceOption = "",
+    draft_price: DraftPriceOption = "",
     api_key: KeyOption = None,
     speculate: SpeculateOption = True,
     num_speculative_tokens: CountOption = None,
@@ -151,16 +153,14 @@ def main(
     """
     saved_system, turns = load(history) if history else ("", [])
     if history and not history.parent.is_dir():
-        raise ConfigError(
-            f"history={history} lies in no existing folder: make the folder or name another file."
-        )
+        raise ConfigError(f"history={history} lies in no existing folder: make the folder or name another file.")
     console = people(json_output)
     source = iter(questions) if questions else asked(console)
     options = request_options("chat", speculate, num_speculative_tokens)
     with (
         connected(
             engine=engine, url=url, model_path=model_path, draft_model_path=draft_model_path,
-            draft_url=draft_url, api_key=api_key,
+            draft_url=draft_url, api_key=api_key, price=price, draft_price=draft_price,
         ) as backend,
         sgl_spec.options(**options),
     ):  # fmt: skip
@@ -169,8 +169,19 @@ def main(
             max_tokens=max_tokens, temperature=temperature,
         )  # fmt: skip
         done = converse(talk, source, console)
+    spent = backend.stats() if engine is Engine.openai else None
+    if spent:
+        console.print(spending(spent), style="dim")
     if json_output:
-        emit({"system": talk.system, "turns": done})
+        emit({"system": talk.system, "turns": done, **({"spent": spent} if spent else {})})
+
+
+def spending(spent: dict[str, Any]) -> str:
+    """Return one line: tokens of both models, predicted tokens that were taken over, cost."""
+    parts = [f"{role} {spent[role]['completion_tokens']} tokens" for role in ("draft", "target") if spent[role]]
+    parts.append(f"prediction: {spent['accepted_prediction_tokens']} taken over, ")
+    parts[-1] += f"{spent['rejected_prediction_tokens']} not"
+    return " · ".join([*parts, f"cost {spent['cost']:.6f}"])
 
 
 def asked(console: Console) -> Iterator[str]:

@@ -16,9 +16,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[2]  # typer keeps a pr
 def run(app: typer.Typer, name: str, arguments: list[str] | None = None) -> int:
     """Run `python -m programs.NAME ARGUMENTS` and return 0 done, 1 failed, 2 bad input, 130 interrupted."""
     try:
-        result = get_command(app).main(
-            arguments, prog_name=f"python -m programs.{name}", standalone_mode=False
-        )
+        result = get_command(app).main(arguments, prog_name=f"python -m programs.{name}", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except ConfigError as error:
         return _fail(name, str(error), 2)

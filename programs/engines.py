@@ -24,9 +24,7 @@ class Engine(StrEnum):
     openai = "openai"
 
 
-UrlOption = Annotated[
-    str | None, typer.Option("--url", help="Server that runs already, e.g. http://127.0.0.1:30000.")
-]
+UrlOption = Annotated[str | None, typer.Option("--url", help="Server that runs already, e.g. http://127.0.0.1:30000.")]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="Who generates.")]
 ModelOption = Annotated[
     str | None,
@@ -41,17 +39,17 @@ DraftOption = Annotated[
 DraftUrlOption = Annotated[
     str | None, typer.Option("--draft-url", help="With --engine openai: server of the drafting model.")
 ]
-KeyOption = Annotated[
-    str | None, typer.Option("--api-key", envvar="SGL_SPEC_API_KEY", help="API key of the server.")
+KeyOption = Annotated[str | None, typer.Option("--api-key", envvar="SGL_SPEC_API_KEY", help="API key of the server.")]
+PriceOption = Annotated[
+    str, typer.Option("--price", help="With --engine openai: the target's price per million tokens, IN/OUT.")
 ]
-SpeculateOption = Annotated[
-    bool, typer.Option("--speculate/--no-speculate", help="Whether requests may be drafted.")
+DraftPriceOption = Annotated[
+    str, typer.Option("--draft-price", help="With --engine openai: the drafting model's price, IN/OUT.")
 ]
+SpeculateOption = Annotated[bool, typer.Option("--speculate/--no-speculate", help="Whether requests may be drafted.")]
 CountOption = Annotated[
     int | None,
-    typer.Option(
-        "--num-speculative-tokens", "-k", min=0, help="Most drafted tokens per round for these requests."
-    ),
+    typer.Option("--num-speculative-tokens", "-k", min=0, help="Most drafted tokens per round for these requests."),
 ]
 
 
@@ -64,6 +62,8 @@ def connected(
     draft_model_path: str | None = None,
     draft_url: str | None = None,
     api_key: str | None = None,
+    price: str = "",
+    draft_price: str = "",
 ) -> Iterator[Any]:
     """Yield the front-end backend of the chosen engine; what was started for it is stopped afterwards.
 
@@ -82,31 +82,38 @@ def connected(
     elif engine is Engine.openai:
         from programs.engine_openai import ChatBackend, Model
 
-        drafter = Model(draft_url or str(url), draft_model_path, api_key) if draft_model_path else None
-        yield ChatBackend(Model(str(url), str(model_path), api_key), drafter)
+        draft = (
+            Model(draft_url or str(url), draft_model_path, api_key, *prices("draft_price", draft_price))
+            if draft_model_path
+            else None
+        )
+        yield ChatBackend(Model(str(url), str(model_path), api_key, *prices("price", price)), draft)
     else:
         yield from _sglang(url, model_path, draft_model_path, api_key)
+
+
+def prices(option: str, text: str) -> tuple[float, float]:
+    """Return the prices of "IN/OUT", (0, 0) for an empty text; raises ConfigError."""
+    try:
+        given = [float(part) for part in (text or "0/0").split("/")]
+    except ValueError:
+        given = []
+    if len(given) != 2 or min(given) < 0:
+        raise ConfigError(f"{option}={text!r} is no price: give two numbers per million tokens, as 2.5/10.")
+    return given[0], given[1]
 
 
 def _check(engine: Engine, url: str | None, model_path: str | None, draft_url: str | None) -> None:
     remote = engine in (Engine.vllm, Engine.openai)
     if remote and not (url and model_path):
         missing = "--url" if not url else "--model-path"
-        raise ConfigError(
-            f"engine={engine} needs {missing}: name the server's address and the model it serves."
-        )
+        raise ConfigError(f"engine={engine} needs {missing}: name the server's address and the model it serves.")
     if engine is Engine.transformers and url:
-        raise ConfigError(
-            f"url={url} and engine=transformers exclude each other: this engine runs in this process."
-        )
+        raise ConfigError(f"url={url} and engine=transformers exclude each other: this engine runs in this process.")
     if draft_url and engine is not Engine.openai:
-        raise ConfigError(
-            f"draft_url={draft_url} is for engine=openai: a server of ours takes its draft at its start."
-        )
+        raise ConfigError(f"draft_url={draft_url} is for engine=openai: a server of ours takes its draft at its start.")
     if engine is Engine.sglang and url and model_path:
-        raise ConfigError(
-            f"url={url} and model_path={model_path} exclude each other: the server has its model."
-        )
+        raise ConfigError(f"url={url} and model_path={model_path} exclude each other: the server has its model.")
 
 
 def _sglang(
@@ -120,9 +127,7 @@ def _sglang(
     from sgl_spec.runtime import Runtime
 
     target, draft = pair(model_path, draft_model_path)
-    people(json_output=True).print(
-        f"starting a server with {target}" + (f" and the draft {draft}" if draft else "")
-    )
+    people(json_output=True).print(f"starting a server with {target}" + (f" and the draft {draft}" if draft else ""))
     with Runtime(target, draft) as runtime:
         yield CountingEndpoint(runtime.url)
 
@@ -132,9 +137,7 @@ def pair(model_path: str | None, draft_model_path: str | None) -> tuple[str, str
     if model_path:
         return model_path, draft_model_path
     if draft_model_path:
-        raise ConfigError(
-            f"draft_model_path={draft_model_path} needs model_path: a draft belongs to one target."
-        )
+        raise ConfigError(f"draft_model_path={draft_model_path} needs model_path: a draft belongs to one target.")
     from sgl_spec.models import fetch_demo
 
     target, draft = fetch_demo()

@@ -25,9 +25,7 @@ def check_messages(messages: Any, where: str) -> tuple[str, list[Message]]:
         role = message.get("role") if isinstance(message, dict) else None
         content = message.get("content") if isinstance(message, dict) else None
         if role not in ("system", *ROLES) or not isinstance(content, str):
-            raise ConfigError(
-                f"{where}, message {at}, needs a role (system, user, assistant) and a text as content."
-            )
+            raise ConfigError(f"{where}, message {at}, needs a role (system, user, assistant) and a text as content.")
         if role == "system":
             if at:
                 raise ConfigError(f"{where}, message {at}, is a system message: only the first may be one.")

@@ -15,9 +15,7 @@ class Screen:
         self._console = console
         self._line = Text()
         self._figures = ""
-        self._live = (
-            Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
-        )
+        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._live:

@@ -67,6 +67,11 @@ COMMANDS: dict[str, Command] = {
         "A JSONL file through a program, with resume and one record per row.",
         "batch chat.jsonl -o answers.jsonl --url http://127.0.0.1:30000",
     ),
+    "export": Command(
+        "sgl_spec.export:export",
+        "The same speculation on another engine.",
+        "export vllm --model-path TARGET --draft-model-path DRAFT",
+    ),
 }
 
 # Base class of typer's own usage errors; typer keeps a private copy of click, so it is reached from here.

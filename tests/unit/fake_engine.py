@@ -80,6 +80,9 @@ class FakeEngine:
         self.bodies.append(body)
         time.sleep(self.delay_s)
         if handler.path == "/tokenize":
+            if isinstance(body["prompt"], str):
+                handler.send({"count": len(body["prompt"].split())})
+                return
             counts = [len(text.split()) for text in body["prompt"]]
             handler.send({"tokens": [[0] * count for count in counts], "count": counts, "max_model_len": 4096})
         elif handler.path == "/generate" and isinstance(body["text"], list):
@@ -87,14 +90,51 @@ class FakeEngine:
         elif handler.path == "/generate":
             self.generate(handler, body)
         elif handler.path == "/v1/chat/completions":
-            prompt = body["messages"][-1]["content"]
-            self.prompts[prompt] += 1
-            message = {"role": "assistant", "content": self.reply(prompt)}
-            usage = {"prompt_tokens": 3, "completion_tokens": 6}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            handler.send({"id": "chatcmpl-1", "choices": [choice], "usage": usage})
+            self.chat(handler, body)
+        elif handler.path == "/v1/completions":
+            self.complete(handler, body)
         else:
             handler.send({"error": {"message": f"no such path {handler.path}"}}, 404)
+
+    def chat(self, handler: Any, body: dict[str, Any]) -> None:
+        prompt = body["messages"][-1]["content"]
+        self.prompts[prompt] += 1
+        text = self.reply(prompt)
+        usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": 6}
+        if "prediction" in body:
+            same = body["prediction"]["content"] == text
+            kept = {"accepted_prediction_tokens": 5 * same, "rejected_prediction_tokens": 5 * (not same)}
+            usage["completion_tokens_details"] = kept
+        if body.get("stream"):
+            parts = [{"choices": [{"delta": {"content": part}}]} for part in (text[:3], text[3:])]
+            self.stream(handler, [*parts, {"choices": [], "usage": usage}])
+            return
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        handler.send({"id": "chatcmpl-1", "choices": [choice], "usage": usage})
+
+    def complete(self, handler: Any, body: dict[str, Any]) -> None:
+        prompt = body["prompt"]
+        text = self.reply(prompt)
+        usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 6}
+        if body.get("stream"):
+            parts = [{"choices": [{"text": part, "finish_reason": None}]} for part in (text[:3], text[3:])]
+            self.stream(handler, [*parts, {"choices": [], "usage": usage}])
+            return
+        choice: dict[str, Any] = {"text": text, "finish_reason": "stop"}
+        if "prompt_logprobs" in body:
+            likely = -1.0 if prompt.endswith("good") else -2.0
+            choice["prompt_logprobs"] = [None, *[{"7": {"logprob": likely}}] * len(prompt.split())]
+        handler.send({"choices": [choice], "usage": usage})
+
+    def stream(self, handler: Any, documents: list[dict[str, Any]]) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        for document in documents:
+            handler.wfile.write(b"data: " + json.dumps(document).encode() + b"\n\n")
+        handler.wfile.write(b"data: [DONE]\n\n")
+        handler.close_connection = True
 
     def scored(self, text: str) -> dict[str, Any]:
         """For select: the longest text has the best logprob."""
@@ -116,12 +156,5 @@ class FakeEngine:
         if not body.get("stream"):
             handler.send({"text": text, "meta_info": meta_of(prompt, text)})
             return
-        handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
-        handler.send_header("Connection", "close")
-        handler.end_headers()
-        for end in (len(text) // 2, len(text)):
-            chunk = {"text": text[:end], "meta_info": meta_of(prompt, text[:end])}
-            handler.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-        handler.wfile.write(b"data: [DONE]\n\n")
-        handler.close_connection = True
+        ends = (len(text) // 2, len(text))
+        self.stream(handler, [{"text": text[:end], "meta_info": meta_of(prompt, text[:end])} for end in ends])
