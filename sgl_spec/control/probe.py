@@ -1,10 +1,10 @@
 """Looking again at a draft that did not pay: rarely, cheaply, counted, and under a budget.
 
 A program whose best K is 0 learns nothing any more, so it is probed: one request drafts a few tokens in one
-round. Pauses between probes stay at `SHORTEST` rounds while the program may still turn out to pay, and double
-up to `LONGEST` once the evidence is against it; a probe that is accepted whole is followed up at once. All
-probes of a server share one account: what they cost above plain rounds may not exceed a small head start plus
-a share of all time. So the loss is bounded whatever requests come in.
+round, and in `FOLLOW_UPS` more while all is accepted or little is known. Pauses between probes stay at
+`SHORTEST` rounds while the program may still turn out to pay, and double up to `LONGEST` once the evidence is
+against it. All probes of a server share one account: what they cost above plain rounds may not exceed a small
+head start plus a share of all time. So the loss is bounded whatever requests come in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sgl_spec.control.acceptance import MAX_PROGRAMS, ProgramKey
 
 SHORTEST, LONGEST = 24, 1536  # rounds between probes
 HEAD_START = 4.0  # plain rounds that may be lost before any time has passed
-FOLLOW_UPS = 3  # accepted probes in a row that are followed up at once
+FOLLOW_UPS = 2  # rounds by which a probe goes on while it is promising or undecided
 
 
 @dataclass(slots=True)
@@ -37,8 +37,8 @@ class Pause:
     """Of one program."""
 
     wait: int = SHORTEST
-    since: int = 0  # rounds since the last probe
-    streak: int = 0  # probes accepted whole, in a row
+    last: int = 0  # round of the last probe, or of the last draft
+    streak: int = 0  # rounds that this probe went on
 
 
 @dataclass(slots=True)
@@ -61,25 +61,28 @@ class Prober:
             self.pauses.move_to_end(key)
         return state
 
-    def due(self, key: ProgramKey, plain_ms: float) -> bool:
-        """One more round at K=0 went by: is it time?"""
+    def due(self, key: ProgramKey, now: int, plain_ms: float) -> bool:
+        """Whether round `now` should probe a program that decodes plainly."""
         state = self.pause(key)
-        state.since += 1
-        return state.since >= (1 if state.streak else state.wait) and self.account.allows(plain_ms)
+        return (state.streak > 0 or now >= state.last + state.wait) and self.account.allows(plain_ms)
 
-    def result(self, key: ProgramKey, proposed: int, accepted: int, *, hopeless: bool) -> None:
-        """A probe came back; `hopeless`: what is known by now speaks against the draft."""
+    def result(self, key: ProgramKey, now: int, proposed: int, accepted: int, *, hopeless: bool) -> bool:
+        """A probe of round `now` came back; `hopeless`: what is known by now speaks against the draft.
+
+        Returns whether the probe goes on in the next round.
+        """
         state = self.pause(key)
         self.probes += 1
         self.hits += accepted > 0
-        state.since = 0
-        if 0 < proposed == accepted and state.streak < FOLLOW_UPS:
+        state.last = now
+        if state.streak < FOLLOW_UPS and (0 < proposed == accepted or not hopeless):
             state.streak += 1
-            return
+            return True
         state.streak = 0
         state.wait = min(2 * state.wait, LONGEST) if hopeless else SHORTEST
+        return False
 
-    def works(self, key: ProgramKey) -> None:
+    def works(self, key: ProgramKey, now: int) -> None:
         """The program drafts again: the next time that it stops, pauses start short."""
         state = self.pause(key)
-        state.wait, state.since, state.streak = SHORTEST, 0, 0
+        state.wait, state.last, state.streak = SHORTEST, now, 0

@@ -219,10 +219,10 @@ class ThroughputController:
             _, seen = self.acceptance.programs.seen(key)
             drafts = bool(chosen[members].any())
             if drafts and max(seen, anything) >= COLD_TRIALS:
-                self.prober.works(key)
+                self.prober.works(key, self.rounds)
                 continue
             if seen >= COLD_TRIALS:
-                if not self.prober.due(key, prices.plain):
+                if not self.prober.due(key, self.rounds, prices.plain):
                     continue
                 picked = [min(members, key=lambda i: prices.slots.pending[i])]
             else:
@@ -308,7 +308,9 @@ class ThroughputController:
         gained = sum(accepted for _, _, accepted in probes) * plain_ms / record.batch
         self.prober.account.spent += max(self.probe_ms - gained, 0.0)
         for key, proposed, accepted in probes:
-            self.prober.result(key, proposed, accepted, hopeless=self._hopeless(key, plain_ms))
+            hopeless = self._hopeless(key, plain_ms)
+            if self.prober.result(key, self.rounds, proposed, accepted, hopeless=hopeless):
+                self.pace = 1
 
     def _hopeless(self, key: ProgramKey, plain_ms: float) -> bool:
         """Whether even a lucky reading of the evidence leaves a guess worth less than it costs."""
