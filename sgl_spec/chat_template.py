@@ -99,7 +99,7 @@ def _cut(name: str, source: str, settings: dict[str, Any]) -> ChatTemplate | Non
     stop = suffixes["assistant"].strip()
     return ChatTemplate(
         name=name,
-        default_system_prompt=default or None,  # type: ignore[arg-type]  # SGLang's own templates hold None too
+        default_system_prompt=default or None,  # SGLang's own templates hold None too
         role_prefix_and_suffix={role: (prefixes[role], suffixes[role]) for role in ROLES},
         stop_str=[stop] if stop else [],
     )

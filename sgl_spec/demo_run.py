@@ -20,6 +20,7 @@ QUESTIONS = (
     "hours the committee voted for the steel bridge and asked for a detailed plan by March.",
 )
 SYSTEM = "You are a helpful assistant."
+PLAIN = {"speculate": False, "cache": False}  # leaves no text behind that the other side could guess from
 
 
 @dataclass
@@ -63,7 +64,7 @@ def demo(
     target, draft = fetch_demo()
     out.print(f"models: {target.name} and its draft {draft.name} ({time.monotonic() - started:.0f} s)")
     started = time.monotonic()
-    with Runtime(target, str(draft), num_speculative_tokens, controller=controller) as runtime:
+    with Runtime(str(target), str(draft), num_speculative_tokens, controller=controller) as runtime:
         out.print(
             f"engine: SGLang {installed_version()} answers at {runtime.url} ({time.monotonic() - started:.0f} s)"
         )
@@ -72,7 +73,7 @@ def demo(
         sgl.set_default_backend(runtime)
         plain, guessing = Side(), Side()
         for number, question in enumerate(QUESTIONS):
-            sides = [(plain, {"speculate": False, "cache": False}), (guessing, {"program": "demo"})]
+            sides: list[tuple[Side, dict[str, Any]]] = [(plain, PLAIN), (guessing, {"program": "demo"})]
             _answer(
                 question, 1, {"speculate": False, "cache": False}, lambda _: None
             )  # the prompt into the cache

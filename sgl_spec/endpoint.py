@@ -86,5 +86,5 @@ def _resolve(self: StreamExecutor, params: SglSamplingParams) -> SglSamplingPara
 
 # A gen call is made in the program's thread and run in another: it has to take its options along.
 _original_init, _original_resolve = SglGen.__init__, StreamExecutor._resolve_sampling_params
-SglGen.__init__ = _remember_options  # type: ignore[method-assign]
-StreamExecutor._resolve_sampling_params = _resolve  # type: ignore[method-assign]
+SglGen.__init__ = _remember_options
+StreamExecutor._resolve_sampling_params = _resolve

@@ -1,1 +1,1 @@
-
+"""Workloads, load and reports."""

@@ -54,9 +54,8 @@ INDEX_PRIOR = tuple(
 
 def cell_of(level: int, length: int, agree: int, of: int) -> int:
     """Return the cell of a guess: `length` tokens matched, `agree` of `of` continuations say the same."""
-    if agree == of:
-        evidence = SINGLE if of == 1 else UNANIMOUS
-    else:
+    evidence = SINGLE if of == 1 else UNANIMOUS
+    if agree != of:
         evidence = MAJORITY if 2 * agree >= of else MINORITY
     return (level * _N_BUCKETS + (_BUCKET[length] if length < _LAST else _N_BUCKETS - 1)) * 4 + evidence
 

@@ -51,7 +51,7 @@ class SpecWorker(BaseSpecWorker):
         self._target_worker = target_worker
         drafts = bool(self.config.draft_model_paths)
         self._draft_worker = DraftModel(server_args, gpu_id, nccl_port, target_worker) if drafts else None
-        self.draft_model = self._draft_worker or NoDraftModel()
+        self.draft_model: DraftModel | NoDraftModel = self._draft_worker or NoDraftModel()
         self.controller = make_controller(self.config)
         self.generator = torch.Generator().manual_seed(self.config.seed)
         self.cost_file = CostFile(self.config, self.controller)
@@ -199,6 +199,7 @@ class SpecWorker(BaseSpecWorker):
             )
             known.verified = host
             if k > host and view.model:
+                assert known.read is not None
                 text = self._text(batch.reqs[i], known.read, ends[i])
                 orders.append(
                     ChainOrder(
@@ -213,6 +214,7 @@ class SpecWorker(BaseSpecWorker):
                 owners.append(i)
         if not orders:
             return guessed, None
+        assert isinstance(self.draft_model, DraftModel)  # without one, no view says model=True
         chains = self.draft_model.chains(orders, self.generator)
         for at, i in enumerate(owners):
             guessed[i].tokens += chains.tokens[at]
@@ -235,7 +237,7 @@ class SpecWorker(BaseSpecWorker):
         """Note which positions the draft has now read: those it wrote whose tokens were committed."""
         self.draft_model.forget(self.verify_pass.slots(spans))
         for span, known, g, right in zip(spans, tracks, guessed, accepted, strict=True):
-            if known.drafting:
+            if known.drafting and isinstance(self.draft_model, DraftModel) and known.read is not None:
                 # The draft read the bonus token and all guesses but the last.
                 read = span.start + 1 + min(right, max(len(g.tokens) - 1, 0))
                 self.draft_model.mark(span.pool_row, known.read, read)

@@ -30,7 +30,7 @@ Target = Annotated[Path, typer.Argument(help="Folder of the target (Llama, with 
 
 
 @app.command()
-def run(  # noqa: PLR0917 (Typer reads one parameter per option)
+def run(
     target: Target,
     out: Annotated[Path, typer.Option(help="New folder for the draft.")],
     layers: Annotated[int, typer.Option(min=1, help="Depth: the target's first layers start it.")] = 2,

@@ -124,7 +124,7 @@ def distill_from(
     return Result(out, before, proof, losses, gain > max(stop_if_gain_below, 0.0))
 
 
-def _train_with_checks(  # noqa: PLR0917 (one caller, in this order)
+def _train_with_checks(
     student: Student,
     corpus: Corpus,
     config: TrainConfig,
