@@ -13,7 +13,7 @@ import sys
 import types
 from pathlib import Path
 
-from sgl_spec.sglang_plugin import cpu_start
+from sgl_spec.sglang_plugin import cpu_models, cpu_start
 
 CPU_ENGINE_VARIABLE = "SGLANG_USE_CPU_ENGINE"
 
@@ -46,6 +46,7 @@ def activate() -> None:
         return
     os.environ.setdefault(CPU_ENGINE_VARIABLE, "1")
     cpu_start.apply()
+    cpu_models.apply()
     if has_cpu_kernels(folder) or os.environ[CPU_ENGINE_VARIABLE] != "1":
         return
     install_stand_in(folder)
