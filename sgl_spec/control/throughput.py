@@ -147,7 +147,10 @@ class ThroughputController:
         self.since_plan = 0
         self._take_in()
         self.pace = YOUNG_DWELL if any(self._young(state.key) for state in states) else PLAN_EVERY
-        tops = [min(top, self.acceptance.known(s.key)) for s, top in zip(states, tops, strict=True)]
+        tops = [
+            min(top, len(view.offers) + self.acceptance.known(state.key))
+            for view, state, top in zip(views, states, tops, strict=True)
+        ]
         batch = len(views)
         prices = Prices(self.cost, self._slots(views, states, tops))
         target, value = best(prices)
@@ -164,11 +167,11 @@ class ThroughputController:
         if moved:
             self._move(states, chosen, target, moved, (prices.worth(chosen), value, plain))
         self.plain_only = not target.any()
-        self._explore(prices, states, tops, chosen)
+        undecided = self._explore(prices, states, tops, chosen)
         final = prices.worth(chosen)
         self.token_ms = final.ms / final.tokens
         for i, state in enumerate(states):
-            if state.k < 0 and not state.exploring:
+            if state.k < 0 and state.key not in undecided:
                 state.k, state.since, state.batch = int(target[i]), 0, batch
         return [int(k) for k in chosen]
 
@@ -207,8 +210,12 @@ class ThroughputController:
 
     # --- exploring ----------------------------------------------------------------------------------------
 
-    def _explore(self, prices: Prices, states: list[Running], tops: list[int], chosen: Ints) -> None:
-        """Thin out drafts of unknown quality, and probe drafts that did not pay; edits `chosen`."""
+    def _explore(self, prices: Prices, states: list[Running], tops: list[int], chosen: Ints) -> set[ProgramKey]:
+        """Thin out drafts of unknown quality, and probe drafts that did not pay; edits `chosen`.
+
+        Returns the programs of which nothing is known yet.
+        """
+        undecided: set[ProgramKey] = set()
         groups: dict[ProgramKey, list[int]] = {}
         for i, state in enumerate(states):
             if tops[i] and not prices.slots.free[i]:
@@ -226,16 +233,18 @@ class ThroughputController:
                     continue
                 picked = [min(members, key=lambda i: prices.slots.pending[i])]
             else:
+                undecided.add(key)
                 picked = members[:COLD_REQUESTS] if self.prober.account.allows(prices.plain) else []
             chosen[members] = 0
             probing += picked
         if not probing:
-            return
+            return undecided
         before = prices.worth(chosen).ms
         for i in probing:
             states[i].exploring = True
             chosen[i] = min(self._probe_length(prices), tops[i])
         self.probe_ms = prices.worth(chosen).ms - before
+        return undecided
 
     def _probe_length(self, prices: Prices) -> int:
         """Guesses with the least cost per trial, if each is right with an even chance."""
