@@ -81,14 +81,13 @@ class TransformersBackend(BaseBackend):
             ids = self.target.generate(
                 **inputs,
                 assistant_model=self.draft,
-                tokenizer=self.tokenizer if stops else None,
-                stop_strings=stops or None,
+                stopping_criteria=[_stops_at(self.tokenizer, stops, length)],
                 max_new_tokens=params.max_new_tokens,
                 min_new_tokens=params.min_new_tokens or None,
                 pad_token_id=self.tokenizer.eos_token_id,
                 **_sampling(params),
             )[0][length:]
-        text = _cut(self.tokenizer.decode(ids, skip_special_tokens=True), stops)
+        ids, text = _until(self.tokenizer, ids, stops)
         ended = len(ids) < params.max_new_tokens or ids[-1] == self.tokenizer.eos_token_id
         meta = {
             "prompt_tokens": length,
@@ -139,10 +138,29 @@ def _sampling(params: SglSamplingParams) -> dict[str, Any]:
     }
 
 
-def _cut(text: str, stops: list[str]) -> str:
-    """Return the text before the first stop string."""
-    ends = [text.index(stop) for stop in stops if stop in text]
-    return text[: min(ends)] if ends else text
+def _stops_at(tokenizer: Any, stops: list[str], length: int) -> Any:
+    """Return a stopping criterion; the library's own is handed to the draft too, which has no tokenizer there."""
+    import torch
+
+    def seen(input_ids: Any, *_: Any, **__: Any) -> Any:
+        text = tokenizer.decode(input_ids[0, length:])
+        return torch.tensor([any(stop in text for stop in stops)], device=input_ids.device)
+
+    return seen
+
+
+def _until(tokenizer: Any, ids: Any, stops: list[str]) -> tuple[Any, str]:
+    """Return the tokens up to the first stop string, and the text before it.
+
+    An assisted round is looked at as a whole, so accepted tokens may follow the stop string.
+    """
+    count = len(ids)
+    while count and any(stop in tokenizer.decode(ids[: count - 1]) for stop in stops):
+        count -= 1
+    raw = tokenizer.decode(ids[:count])
+    ends = [raw.index(stop) for stop in stops if stop in raw]
+    text = raw[: min(ends)] if ends else tokenizer.decode(ids[:count], skip_special_tokens=True)
+    return ids[:count], text
 
 
 @contextmanager

@@ -19,6 +19,9 @@ LOOPBACK = "127.0.0.1"
 ROUTER_PACKAGE = "sglang-router==0.3.2"
 ROUTER_START_S = 120.0
 LOG_LINES = 5
+# The router's defaults keep equal prefixes on one server until 64 more requests wait there than elsewhere: a
+# batch would run on one server only. These let a server be two ahead.
+BALANCE = ("--balance-abs-threshold", "2", "--balance-rel-threshold", "1.1")
 
 
 @contextmanager
@@ -48,6 +51,7 @@ def router(worker_urls: Sequence[str], timeout_s: float = ROUTER_START_S) -> Ite
     command = [
         sys.executable, "-m", "sglang_router.launch_router", "--host", LOOPBACK, "--port", str(port),
         "--worker-urls", *worker_urls, "--prometheus-port", str(free_port(LOOPBACK)), "--log-level", "warn",
+        "--policy", "cache_aware", *BALANCE,
     ]  # fmt: skip
     with tempfile.NamedTemporaryFile(prefix="sgl-spec-router-", suffix=".log") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
