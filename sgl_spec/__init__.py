@@ -4,12 +4,13 @@
 >>> sgl.set_default_backend(sgl_spec.Runtime(model_path=..., draft_model_path=...))  # doctest: +SKIP
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sgl_spec.errors import ConfigError, EngineError, SpecError, UpstreamError, VocabularyError
-from sgl_spec.options import options
 
 if TYPE_CHECKING:
+    from sgl_spec.request_options import options
     from sgl_spec.runtime import Runtime
 
 __all__ = [
@@ -23,10 +24,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`Runtime` brings SGLang's front end with it, which takes seconds: it is imported when it is used."""
-    if name == "Runtime":
-        from sgl_spec.runtime import Runtime
+_LAZY = {"Runtime": "sgl_spec.runtime", "options": "sgl_spec.request_options"}
+"""Names that bring heavy packages with them (SGLang's front end takes seconds): imported when they are used."""
 
-        return Runtime
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

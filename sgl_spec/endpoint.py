@@ -12,7 +12,7 @@ from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
 from sglang.lang.interpreter import StreamExecutor
 from sglang.lang.ir import SglGen, SglSamplingParams
 
-from sgl_spec.options import current
+from sgl_spec.request_options import current
 
 KEY = "sgl_spec"
 
