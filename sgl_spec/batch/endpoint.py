@@ -15,7 +15,7 @@ from sgl_spec.batch.usage import Usage, total
 from sgl_spec.chat_template import template_for
 from sgl_spec.endpoint import SpecEndpoint
 from sgl_spec.errors import EngineError, SpecError
-from sgl_spec.options import current
+from sgl_spec.request_options import current
 
 SERVER_ERROR = 500
 
