@@ -22,7 +22,7 @@ def target(tmp_path_factory):
 
 @pytest.fixture
 def few_prompts(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(texts, "cache_root", lambda: tmp_path)
     for name, offset in (("training_prompts", 0), ("held_out_prompts", 20)):
         prompts = {t: [f"{WORDS[offset + i]} {WORDS[i]}" for i in range(6)] for t in texts.TASKS}
         monkeypatch.setattr(texts, name, prompts.__getitem__)
