@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -10,7 +11,7 @@ import typer
 from sgl_spec.config import ControllerName, SpecConfig
 from sgl_spec.console import JsonFlag, emit, people, table
 from sgl_spec.control import make_controller
-from sgl_spec.control.expect import ARTICLE_RATES, article_table, from_rates
+from sgl_spec.control.expect import ARTICLE_RATES, article_table, from_rates, temperature_table
 from sgl_spec.errors import ConfigError
 from sgl_spec.names import nearest
 from sgl_spec.simulate import Report, Trace, load, replay, synthetic
@@ -19,9 +20,7 @@ FIXED = (0, 1, 2, 3, 5, 7, 10)
 
 
 def simulate(
-    trace: Annotated[
-        Path | None, typer.Argument(help="Recorded trace (JSON); left out: the article's table.")
-    ] = None,
+    trace: Annotated[Path | None, typer.Argument(help="Recorded trace (JSON); left out: the article's table.")] = None,
     *,
     controller: Annotated[list[str] | None, typer.Option(help="Policy to replay; repeatable.")] = None,
     batch: Annotated[int, typer.Option(min=1, max=1024, help="Requests at a time.")] = 1,
@@ -38,9 +37,7 @@ def simulate(
     known = [name for name in get_args(ControllerName) if name != "fixed"]
     for name in controller or ():
         if name not in known:
-            raise ConfigError(
-                f"controller={name!r} is unknown{nearest(name, known)}; fixed K are always run."
-            )
+            raise ConfigError(f"controller={name!r} is unknown{nearest(name, known)}; fixed K are always run.")
     recorded = load(trace) if trace else Trace(requests=synthetic(from_rates(ARTICLE_RATES)))
     reports = [_run(name, 5, recorded, batch) for name in controller or known]
     fixed = {k: _run("fixed", k, recorded, batch) for k in FIXED}
@@ -55,6 +52,7 @@ def simulate(
     }
     if trace is None:
         document["article"] = _article(out, recorded, fixed)
+        document["temperatures"] = _temperatures(out, recorded)
     if json_output:
         emit(document)
 
@@ -99,13 +97,27 @@ def _article(out: Any, trace: Trace, fixed: dict[int, Report]) -> list[dict[str,
             }
         )
     columns = (
-        "K", "p", "replayed p", "article K*p", "1+K*p", "replayed", "E(K), p per guess", "K*p is off by",
-        "speed-up", "replayed",
+        "K", "p", "run", "K*p", "1+K*p", "run", "E(K)", "off by", "gain", "run"
     )  # fmt: skip
-    out.print(table("\nThe article's table", columns, lines, numbers=range(10)))
+    out.print(
+        table("\nThe article's table (run: replayed; gain: speed-up with costs)", columns, lines, numbers=range(10))
+    )
     out.print(
         "\nIf p is accepted / proposed, K*p leaves out the bonus token: 1 + K*p holds. If p is the chance of "
         "each\nguess, K*p ignores that it counts only after right ones: E(K) = (1-p^(K+1))/(1-p) holds. "
         "Either way it\nignores what drafting and verifying cost, so its largest K is always the best."
     )
     return document
+
+
+def _temperatures(out: Any, trace: Trace) -> list[dict[str, Any]]:
+    """Print and return what the article's temperatures do to acceptance, exactly, for a synthetic pair."""
+    rows = temperature_table({k: trace.machine.round_cost(k) for k in range(11)})
+    lines = [(row.temperature, f"{row.sampled:.3f}", f"{row.argmax:.3f}", row.k, f"{row.speedup:.2f}") for row in rows]
+    columns = ("temperature", "draft samples", "draft argmax", "best K", "speed-up")
+    out.print(table("\nAcceptance per guess by temperature (synthetic pair)", columns, lines, numbers=range(5)))
+    out.print(
+        "\nHotter text is harder to guess for a draft that takes its likeliest token. One that samples at the "
+        "text's\ntemperature is accepted with sum of min(p, q): as both laws flatten, they may even come closer."
+    )
+    return [asdict(row) for row in rows]

@@ -17,6 +17,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 ARTICLE_RATES = {3: 0.82, 5: 0.72, 7: 0.62, 10: 0.48}  # K -> acceptance, the article's table
 ARTICLE_TEMPERATURES = (0.3, 0.7, 1.0, 1.2)
 
@@ -78,3 +81,43 @@ def article_table(cost: Mapping[int, float], rates: Mapping[int, float] = ARTICL
         chance = expected_tokens(constant(p, k))
         rows.append(ArticleRow(k, p, k * p, 1 + k * p, chance, k * p / chance - 1, (1 + k * p) / cost[k]))
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class TemperatureRow:
+    """What a sampling temperature does to acceptance, on a synthetic pair of models."""
+
+    temperature: float
+    sampled: float  # chance that a guess is accepted when the draft samples at the same temperature
+    argmax: float  # the same when the draft always guesses its likeliest token
+    k: int  # best K for the better of the two, at the given costs
+    speedup: float
+
+
+def temperature_table(
+    cost: Mapping[int, float], temperatures: Sequence[float] = ARTICLE_TEMPERATURES, noise: float = 0.25
+) -> list[TemperatureRow]:
+    """Exact acceptance, sum of min(p, q) and p(argmax q), averaged over positions of a synthetic text.
+
+    Target logits are normal with a spread that varies by position (easy and hard tokens); the draft's are the
+    same with normal noise. `cost[K]` is a round of K guesses relative to a plain token, K = 0 included.
+    """
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(1.0, 7.0, size=(256, 1))
+    target = spread * rng.normal(size=(256, 400))
+    draft = target + noise * spread * rng.normal(size=target.shape)
+    rows = []
+    for temperature in temperatures:
+        p, q = _softmax(target / temperature), _softmax(draft / temperature)
+        sampled = float(np.minimum(p, q).sum(axis=1).mean())
+        argmax = float(np.take_along_axis(p, draft.argmax(axis=1)[:, None], axis=1).mean())
+        a = max(sampled, argmax)
+        speedup = {k: expected_tokens(constant(a, k)) / cost[k] for k in cost}
+        best = max(speedup, key=lambda k: speedup[k])
+        rows.append(TemperatureRow(temperature, sampled, argmax, best, speedup[best]))
+    return rows
+
+
+def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
