@@ -1,0 +1,105 @@
+"""Wrong starts are refused in one sentence before anything is loaded."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sgl_spec.errors import ConfigError
+from sgl_spec.preflight import check_port
+from sgl_spec.serve import plan_launch
+
+
+def model(folder: Path, **config) -> Path:
+    """A folder that looks like a model until somebody loads it."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 10, **config}))
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(model(tmp_path / "target"))
+
+
+def refuse(match: str, **values) -> None:
+    with pytest.raises(ConfigError, match=match) as caught:
+        plan_launch(values)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_and_empty_draft(tmp_path, target):
+    refuse("draft_model_path=.*does not exist", model_path=target, draft_model_path=str(tmp_path / "nothing"))
+    refuse("draft_model_path", model_path=target, draft_model_path="")
+    (tmp_path / "empty").mkdir()
+    refuse("no config.json", model_path=target, draft_model_path=str(tmp_path / "empty"))
+
+
+def test_a_lora_adapter_is_no_draft(tmp_path, target):
+    adapter = model(tmp_path / "adapter")
+    (adapter / "adapter_config.json").write_text("{}")
+    refuse("LoRA adapter", model_path=target, draft_model_path=str(adapter))
+
+
+def test_missing_weights_and_shards(tmp_path, target):
+    bare = model(tmp_path / "bare")
+    (bare / "model.safetensors").unlink()
+    refuse("no weights", model_path=target, draft_model_path=str(bare))
+    sharded = model(tmp_path / "sharded")
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
+    (sharded / "model.safetensors.index.json").write_text(json.dumps(index))
+    refuse("lacks 1 of 2 shards, first model-2", model_path=target, draft_model_path=str(sharded))
+
+
+def test_a_damaged_config(tmp_path, target):
+    damaged = model(tmp_path / "damaged")
+    (damaged / "config.json").write_text("{")
+    refuse("is not JSON", model_path=target, draft_model_path=str(damaged))
+
+
+def test_contradicting_draft_lengths(target):
+    refuse("contradict", model_path=target, speculative_num_steps=3, speculative_num_draft_tokens=3)
+    refuse("contradicts", model_path=target, num_speculative_tokens=5, speculative_num_steps=3)
+    refuse("chains", model_path=target, speculative_eagle_topk=4)
+
+
+def test_an_unknown_name_and_its_neighbour(target):
+    refuse("did you mean 'num_speculative_tokens'", model_path=target, num_speculative_token=3)
+    refuse("did you mean 'context_length'", model_path=target, contxt_length=3)
+
+
+def test_several_drafts_are_refused(tmp_path, target):
+    drafts = [target, target]
+    with pytest.raises(ConfigError):
+        plan_launch({"model_path": target, "draft_model_path": drafts})
+
+
+def test_a_port_in_use():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="cannot be used"):
+            check_port("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(ConfigError, match="not a port number"):
+        check_port("127.0.0.1", 70_000)
+
+
+def test_a_free_launch_says_what_it_set(target):
+    launch = plan_launch({"model_path": target, "device": "cpu"})
+    assert launch.server_args["attention_backend"] == "sgl_spec_cpu"
+    assert any(change.startswith("dtype=float32") for change in launch.changed)
+    assert launch.arguments[:2] == ["--model-path", target]
+    assert launch.environment["OMP_WAIT_POLICY"] == "passive"
+
+
+def test_the_command_line_ends_with_status_2_and_one_line(tmp_path, target):
+    command = [sys.executable, "-m", "sgl_spec.cli", "serve", "--model-path", target]
+    command += ["--draft-model-path", str(tmp_path / "nothing")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "does not exist" in done.stderr
