@@ -120,7 +120,13 @@ def test_distillation_raises_acceptance_and_the_folder_loads(tmp_path, target, a
     out = tmp_path / "draft"
     said = []
     result = distill_from(
-        target, out, CONFIG, answers=answers, held_out=held_out, reporter=Reporter(say=said.append)
+        target,
+        out,
+        CONFIG,
+        answers=answers,
+        held_out=held_out,
+        stop_if_gain_below=-1.0,  # a toy's acceptance wobbles from check to check: train to the end
+        reporter=Reporter(say=said.append),
     )
     assert result.helps
     for task, scored in result.proof.scores.items():
