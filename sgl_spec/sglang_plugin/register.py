@@ -12,8 +12,9 @@ def register() -> None:
     from sglang.srt.layers.attention.attention_registry import register_attention_backend
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    from sgl_spec.sglang_plugin import algorithm, cpu_attention, report
+    from sgl_spec.sglang_plugin import admission, algorithm, compat, cpu_attention, report
 
+    compat.check()
     add_attention_backend_choices([cpu_attention.NAME])
     register_attention_backend(cpu_attention.NAME)(cpu_attention.CpuAttentionBackend)
 
@@ -26,6 +27,7 @@ def register() -> None:
         return SpecWorker
 
     report.install_in_tokenizer()
+    admission.install()
     _install_cpu_kernels()
 
 

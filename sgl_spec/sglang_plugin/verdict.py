@@ -10,7 +10,7 @@ from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_m
 from sgl_spec.sglang_plugin.chains import Sampling, filters
 from sgl_spec.sglang_plugin.requests import EVERY_TOKEN, Track
 from sgl_spec.verify.accept import DraftLaw, accept_chain, accept_greedy
-from sgl_spec.verify.processors import Rows, adjust_logits, target_probs
+from sgl_spec.verify.processors import Rows, adjust_logits, keep, target_probs
 from sgl_spec.verify.seeded import seeded_tokens
 
 GREEDY = Sampling(temperature=1.0, top_k=1, top_p=1.0, min_p=0.0)
@@ -138,6 +138,27 @@ def _judge_seeded(
     accepted, emitted = accept_greedy(drafts[seeded][:, : max(lens)], counts[seeded], tokens)
     verdict.accepted[seeded] = accepted
     verdict.tokens[seeded, : max(lens) + 1] = emitted
+
+
+def seed_first_tokens(batch: Any, result: Any) -> None:
+    """Replace the first token of requests with a seed: SGLang draws it without one.
+
+    After sampling, the prefill's logits hold the probabilities before top-k, top-p and min-p.
+    """
+    params = [req.sampling_params for req in batch.reqs]
+    rows = [i for i, p in enumerate(params) if p.sampling_seed is not None and p.top_k != 1]
+    if not rows or batch.sampling_info.sampling_seed is not None:
+        return
+    probs = result.logits_output.next_token_logits[rows]
+    samplings = [Sampling(1.0, params[i].top_k, params[i].top_p, params[i].min_p) for i in rows]
+    kept = filters(samplings, probs.device)
+    p = keep(probs, kept.top_k, kept.top_p, kept.min_p) if kept.any_filter else probs
+    seeds = torch.tensor([params[i].sampling_seed for i in rows])
+    tokens = seeded_tokens(p, seeds, batch.seq_lens_cpu[rows].long())
+    result.next_token_ids[rows] = tokens.to(result.next_token_ids.dtype)
+    logprobs = result.logits_output.next_token_logprobs
+    if logprobs is not None:
+        logprobs[rows] = probs.gather(1, tokens[:, None])[:, 0].log().to(logprobs.dtype)
 
 
 def _grammar(batch: Any, rows: Rows) -> Any:

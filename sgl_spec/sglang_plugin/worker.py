@@ -34,7 +34,7 @@ from sgl_spec.sglang_plugin.draft_model import DraftModel, NoDraftModel
 from sgl_spec.sglang_plugin.passes import Span
 from sgl_spec.sglang_plugin.relay import NothingToRelay
 from sgl_spec.sglang_plugin.requests import Track, track
-from sgl_spec.sglang_plugin.verdict import Guessed, judge
+from sgl_spec.sglang_plugin.verdict import Guessed, judge, seed_first_tokens
 from sgl_spec.stats import SpecStats
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class SpecWorker(BaseSpecWorker):
         result = self.target_worker.forward_batch_generation(
             batch, capture_hidden_mode=CaptureHiddenMode.NULL
         )
+        seed_first_tokens(batch, result)
         self.draft_model.forget(batch.out_cache_loc)
         for req in batch.reqs:
             if req.rid in self.tracks:  # retracted and back: other slots
