@@ -98,9 +98,18 @@ def demo_server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def reference(plain_server: Server) -> list[list[int]]:
-    """The plain engine's greedy tokens for PROMPTS."""
-    return [answer["output_ids"] for answer in plain_server.generate(PROMPTS)]
+def reference() -> list[list[int]]:
+    """The greedy tokens that Transformers, in float32, says after PROMPTS."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(demo_target())
+    model = AutoModelForCausalLM.from_pretrained(demo_target(), dtype=torch.float32)
+    said = []
+    for prompt in PROMPTS:
+        given = tokenizer(prompt, return_tensors="pt").input_ids
+        said.append(model.generate(given, max_new_tokens=24, do_sample=False)[0, given.shape[1] :].tolist())
+    return said
 
 
 @pytest.fixture(scope="session")

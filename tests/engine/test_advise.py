@@ -7,10 +7,10 @@ from sgl_spec.advise.measure import measure, policies
 from sgl_spec.advise.recommend import recommend
 from tests.engine.conftest import PROMPTS, Server
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 
-@pytest.mark.parametrize("name", ["bad_server", "self_server"])
+@pytest.mark.parametrize("name", [pytest.param("bad_server", marks=pytest.mark.long), "self_server"])
 def test_the_sweep_measures_what_it_says(name: str, request: pytest.FixtureRequest) -> None:
     server: Server = request.getfixturevalue(name)
     with httpx.Client(base_url=server.url) as client:

@@ -11,7 +11,7 @@ import pytest
 
 from sgl_spec.batch.cli import batch
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 
 def test_a_killed_batch_ends_as_an_uninterrupted_one(demo_server: Any, tmp_path: Path) -> None:

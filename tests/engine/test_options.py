@@ -72,6 +72,7 @@ def test_a_grammar_ends_the_request(self_server):
         assert re.fullmatch("[0-9]{3}", answer["text"])
 
 
+@pytest.mark.long
 def test_json_comes_out_of_a_hostile_draft(bad_server):
     answer = bad_server.generate(PROMPTS[16], GUESS, regex=r'\{"name": "[A-Za-z]{1,8}"\}', max_new_tokens=24)
     assert re.fullmatch(r'\{"name": "[A-Za-z]{1,8}"\}', answer["text"])

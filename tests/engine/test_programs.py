@@ -14,7 +14,7 @@ from programs.command import run
 from programs.state import check, pieces, text_of
 from sgl_spec.batch.endpoint import CountingEndpoint, ServerError
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
