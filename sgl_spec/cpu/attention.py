@@ -45,9 +45,7 @@ def attend(
     module = load()
     narrow = dim % WIDTH or v_dim % WIDTH or heads // kv_heads > MOST_GROUP
     if isinstance(module, str) or narrow:
-        return _attend_torch(
-            q, k_buffer, v_buffer, req_to_token, rows, lengths, scale, logit_cap, sliding_window
-        )
+        return _attend_torch(q, k_buffer, v_buffer, req_to_token, rows, lengths, scale, logit_cap, sliding_window)
     for tensor in (q, k_buffer, v_buffer):
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             raise ConfigError(f"attention on the CPU takes float32 tensors there, not {tensor.dtype}")
@@ -75,9 +73,7 @@ def _attend_torch(
     _, kv_heads, dim = k_buffer.shape
     out = q.new_empty(q.shape[0], q.shape[1] // dim * v_buffer.shape[2])
     start = 0
-    for row, count in zip(
-        *(part.tolist() for part in torch.unique_consecutive(rows, return_counts=True)), strict=True
-    ):
+    for row, count in zip(*(part.tolist() for part in torch.unique_consecutive(rows, return_counts=True)), strict=True):
         seen = lengths[start : start + count, None]
         key = torch.arange(int(seen.max()))
         slots = req_to_token[row, : len(key)].long()
@@ -89,8 +85,6 @@ def _attend_torch(
         if sliding_window != NO_WINDOW:
             visible &= key >= seen - sliding_window
         weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
-        out[start : start + count] = torch.einsum("hgts,shd->thgd", weights, v_buffer[slots]).reshape(
-            count, -1
-        )
+        out[start : start + count] = torch.einsum("hgts,shd->thgd", weights, v_buffer[slots]).reshape(count, -1)
         start += count
     return out

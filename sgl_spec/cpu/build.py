@@ -8,19 +8,22 @@ frees the lock when a process dies), and a rename publishes the result whole.
 import fcntl
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 SOURCES = Path(__file__).parent / "csrc"
 MODULE = "sgl_spec_cpu_kernels"
-CFLAGS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-math-errno", "-Wno-maybe-uninitialized"]
+CFLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-maybe-uninitialized"]
 CHOICE = "SGL_SPEC_CPU_KERNELS"
 """Environment variable: `native` (the default) or `torch`, which turns the C++ kernels off."""
 
@@ -58,32 +61,54 @@ def import_module(path: Path) -> ModuleType:
     return module
 
 
+@contextmanager
+def tools() -> Iterator[None]:
+    """The environment of a build: our choice of compiler, and the `ninja` of this Python if it has one."""
+    changed = {"CXX": compiler() or "c++", "PATH": os.environ.get("PATH", "")}
+    if importlib.util.find_spec("ninja") is not None:
+        import ninja
+
+        changed["PATH"] = str(ninja.BIN_DIR) + os.pathsep + changed["PATH"]
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def build(target: Path) -> None:
     """Compiles the sources into the folder `target`; raises RuntimeError or OSError when that fails."""
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns of a missing GPU
     from torch.utils import cpp_extension
 
     started = time.monotonic()
     print("sgl-spec: building the CPU kernels (once; about a minute) ...", file=sys.stderr, flush=True)
     work = Path(tempfile.mkdtemp(prefix="build-", dir=target.parent))
-    previous = os.environ.get("CXX")
-    os.environ["CXX"] = compiler() or "c++"
     try:
-        cpp_extension.load(
-            MODULE,
-            [str(p) for p in sorted(SOURCES.glob("*.cpp"))],
-            extra_cflags=CFLAGS,
-            build_directory=str(work),
-        )
+        with tools():
+            cpp_extension.load(
+                MODULE,
+                [str(p) for p in sorted(SOURCES.glob("*.cpp"))],
+                extra_cflags=CFLAGS,
+                build_directory=str(work),
+            )
         for scrap in work.glob("*.o"):
             scrap.unlink()
         work.rename(target)
     finally:
-        if previous is None:
-            del os.environ["CXX"]
-        else:
-            os.environ["CXX"] = previous
         shutil.rmtree(work, ignore_errors=True)
     print(f"sgl-spec: built in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def reason_of(error: Exception) -> str:
+    """The line of a failed build that says most: the compiler's first error, else the first line."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line.strip() for line in lines if "error:" in line), lines[0])
 
 
 @cache
@@ -110,7 +135,6 @@ def load() -> ModuleType | str:
                     build(target)
         return import_module(path)
     except (OSError, RuntimeError, ImportError) as error:
-        reason = str(error).strip().splitlines()
         return (
-            f"the CPU kernels could not be built or loaded ({reason[0] if reason else type(error).__name__})"
+            f"the CPU kernels could not be built or loaded ({reason_of(error)}); set {CHOICE}=torch to run without them"
         )

@@ -49,11 +49,7 @@ class PackedLinear:
     ) -> None:
         if storage not in STORAGES:
             raise ConfigError(f"storage={storage!r} must be one of {', '.join(STORAGES)}")
-        if (
-            weight.ndim != 2
-            or weight.dtype not in (torch.float32, torch.bfloat16)
-            or weight.device.type != "cpu"
-        ):
+        if weight.ndim != 2 or weight.dtype not in (torch.float32, torch.bfloat16) or weight.device.type != "cpu":
             raise ConfigError(
                 f"a packed weight must be a float32 or bfloat16 matrix on the CPU, not {weight.dtype} "
                 f"{tuple(weight.shape)} on {weight.device}"
@@ -106,9 +102,7 @@ class PackedLinear:
         rows = as_rows(x, self.in_features)
         if self.native is not None:
             out = torch.empty(rows.shape[0], self.out_features)
-            self.native.forward(
-                rows.data_ptr(), self.in_features, rows.shape[0], out.data_ptr(), self.out_features
-            )
+            self.native.forward(rows.data_ptr(), self.in_features, rows.shape[0], out.data_ptr(), self.out_features)
         elif self._scale is None:
             out = functional.linear(rows, self._weight.float(), self._bias)
         else:

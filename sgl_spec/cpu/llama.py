@@ -62,13 +62,9 @@ class LlamaForward:
             rows.append((*linears, *(NONE if tensor is None else tensor.data_ptr() for tensor in own)))
         for tensor in floats:
             if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cpu":
-                raise ConfigError(
-                    f"the fused Llama forward takes contiguous float32 CPU tensors, not {tensor.dtype}"
-                )
+                raise ConfigError(f"the fused Llama forward takes contiguous float32 CPU tensors, not {tensor.dtype}")
         if dim % 16 or cos_sin.shape[1] != dim:
-            raise ConfigError(
-                f"head_dim={dim} with {cos_sin.shape[1]} rotary columns has no fused Llama forward"
-            )
+            raise ConfigError(f"head_dim={dim} with {cos_sin.shape[1]} rotary columns has no fused Llama forward")
         if query_heads // kv_heads > 64:
             raise ConfigError(
                 f"{query_heads // kv_heads} query heads per key head are more than 64, the most supported"
@@ -134,9 +130,7 @@ class LlamaForward:
                 ends before the token with which the product of the probabilities falls below `stop_below`.
         """
         if head.native is None or head.in_features != self.hidden:
-            raise ConfigError(
-                f"the head takes {head.in_features} inputs, the model has hidden size {self.hidden}"
-            )
+            raise ConfigError(f"the head takes {head.in_features} inputs, the model has hidden size {self.hidden}")
         most = max((count for _, count, _ in orders), default=0)
         whole = [tensor.to(torch.int64).contiguous() for tensor in (ids, positions, slots, rows)]
         tokens = torch.empty(len(orders), max(most, 1), dtype=torch.int64)

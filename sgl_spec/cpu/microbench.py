@@ -92,9 +92,7 @@ def build_forward(shape: Shape, slots: int, storage: Storage) -> tuple[LlamaForw
         )
         for _ in range(shape.layers)
     ]
-    angles = torch.arange(float(slots))[:, None] / 1e5 ** (
-        torch.arange(0, shape.head_dim, 2) / shape.head_dim
-    )
+    angles = torch.arange(float(slots))[:, None] / 1e5 ** (torch.arange(0, shape.head_dim, 2) / shape.head_dim)
     embedding = torch.randn(shape.vocab, shape.hidden)
     fused = LlamaForward(
         layers,
@@ -139,16 +137,12 @@ def measure_forward(
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     parser.add_argument("--kinds", nargs="+", default=["torch", *STORAGES], choices=["torch", *STORAGES])
-    parser.add_argument(
-        "--forward", action="store_true", help="the whole forward instead of the linears alone"
-    )
+    parser.add_argument("--forward", action="store_true", help="the whole forward instead of the linears alone")
     parser.add_argument("--prefix", type=int, default=256, help="tokens in the KV cache before a --forward")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -167,9 +161,7 @@ def main() -> None:
             else measure(shape, kind, rows, args.repeats)
         )
         print(f"{kind:<24}" + "".join(f"{ms:8.1f}" for ms in results[kind].values()), flush=True)
-    print(
-        json.dumps({"threads": args.threads, "prefix": args.prefix if args.forward else None, "ms": results})
-    )
+    print(json.dumps({"threads": args.threads, "prefix": args.prefix if args.forward else None, "ms": results}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """The loader: which sentence it gives when the kernels are not there, and how a build is cached."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -37,7 +39,7 @@ def test_failed_build_leaves_nothing_behind(fresh, tmp_path):
         raise RuntimeError("no space left\nlong log")
 
     fresh.setattr(build, "build", broken)
-    assert build.load() == "the CPU kernels could not be built or loaded (no space left)"
+    assert build.load().startswith("the CPU kernels could not be built or loaded (no space left);")
     assert [p.name for p in build.cache_folder().iterdir()] == ["lock"]
 
 
@@ -53,3 +55,40 @@ def test_key_follows_the_sources(fresh, tmp_path):
 def test_import_is_light():
     code = "import sgl_spec.cpu, sgl_spec.cpu.build, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+TINY = """
+#include <Python.h>
+PyMODINIT_FUNC PyInit_sgl_spec_cpu_kernels() {
+  static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "sgl_spec_cpu_kernels", nullptr, -1, nullptr};
+  return PyModule_Create(&definition);
+}
+"""
+LOAD = """
+import pathlib, sys
+from sgl_spec.cpu import build
+build.SOURCES = pathlib.Path(sys.argv[1])
+print(build.load())
+"""
+
+
+def test_two_processes_build_once(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "tiny.cpp").write_text(TINY)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "src")]
+    both = [subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) for _ in range(2)]
+    answers = [process.communicate() for process in both]
+    assert all(out.startswith("<module 'sgl_spec_cpu_kernels' from") for out, _ in answers)
+    assert sorted("building" in err for _, err in answers) == [False, True]
+    assert len([p for p in (tmp_path / "cache" / "sgl-spec" / "kernels").iterdir() if p.is_dir()]) == 1
+
+
+def test_a_compile_error_is_named(fresh, tmp_path):
+    fresh.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "bad.cpp").write_text("int x = ;")
+    fresh.setattr(build, "SOURCES", tmp_path)
+    sentence = build.load()
+    assert "bad.cpp" in sentence
+    assert "error:" in sentence
+    assert "SGL_SPEC_CPU_KERNELS=torch" in sentence

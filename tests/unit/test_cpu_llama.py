@@ -76,9 +76,7 @@ def run(fused: LlamaForward, table: torch.Tensor, row: int, ids: torch.Tensor, s
 
 
 @pytest.mark.parametrize("isa", [] if isinstance(load(), str) else load().available_isas())
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "qwen"), [(4, 4, False), (6, 2, False), (9, 3, True), (5, 1, False)]
-)
+@pytest.mark.parametrize(("heads", "kv_heads", "qwen"), [(4, 4, False), (6, 2, False), (9, 3, True), (5, 1, False)])
 def test_hidden_states_are_those_of_transformers(heads, kv_heads, qwen, isa):
     load().use_isa(isa)
     try:
@@ -137,17 +135,14 @@ def step_by_step(fused, head, names, *, table, row, ids, read, count):
 @pytest.mark.parametrize("hot", [False, True])
 def test_greedy_chains_are_those_of_single_steps(hot):
     model, fused = toy(6, 2)
-    names = (
-        torch.arange(300) if not hot else torch.randperm(300, generator=torch.Generator().manual_seed(5))[:77]
-    )
+    names = torch.arange(300) if not hot else torch.randperm(300, generator=torch.Generator().manual_seed(5))[:77]
     head = PackedLinear(model.lm_head.weight.data[names] * 60)
     table = pool(2)
     generator = torch.Generator().manual_seed(6)
     ids = [torch.randint(0, 300, (n,), generator=generator) for n in (9, 14)]
     read, counts = (7, 13), (6, 3)
     expected = [
-        step_by_step(fused, head, names, table=table, row=r, ids=ids[r], read=read[r], count=counts[r])
-        for r in (0, 1)
+        step_by_step(fused, head, names, table=table, row=r, ids=ids[r], read=read[r], count=counts[r]) for r in (0, 1)
     ]
     at = torch.cat([torch.arange(read[r], len(ids[r])) for r in (0, 1)])
     rows = torch.tensor([0, 0, 1])
@@ -157,9 +152,7 @@ def test_greedy_chains_are_those_of_single_steps(hot):
     for r in (0, 1):
         assert tokens[r] == expected[r][0]
         assert probabilities[r] == pytest.approx(expected[r][1], rel=1e-4)
-    stop = (
-        expected[0][1][0] * expected[0][1][1] * 0.999
-    )  # two tokens survive this threshold, the third may not
+    stop = expected[0][1][0] * expected[0][1][1] * 0.999  # two tokens survive this threshold, the third may not
     survivors, product = 0, 1.0
     for p in expected[0][1]:
         product *= p

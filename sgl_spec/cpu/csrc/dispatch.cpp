@@ -10,7 +10,9 @@ namespace {
 const Kernels* table(const std::string& isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (isa == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return kernels_avx512();
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (isa == "avx512" && avx512) return kernels_avx512();
   if (isa == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return kernels_avx2();
 #endif
   if (isa == "portable") return kernels_portable();

@@ -142,7 +142,7 @@ constexpr int streams_for(int rows) {
 
 // Bytes ahead of the reading position that are asked for: further costs bandwidth at one row, nearer stalls the
 // arithmetic at many (measured on Zen 3).
-INLINE int64_t ahead_bytes(int64_t rows) { return rows <= 3 ? 256 : 1024; }
+INLINE int64_t ahead_bytes(int64_t rows) { return rows <= 3 ? 256 : rows == 4 ? 512 : 1024; }
 
 template <class S, int R>
 void run_tile(const Pass& a, int streams) {
