@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from sgl_spec.batch.interrupt import first_interrupt
 from sgl_spec.batch.results import Results
 from sgl_spec.batch.rows import Row, digests, read_rows
 from sgl_spec.batch.settings import Settings
@@ -83,7 +85,8 @@ def batch(
         if len(results.places) < len(known):
             urls = _servers(stack, url, model_path, draft_model_path, router)
             settings = Settings(name, tuple(urls), api_key, retries, stats)
-            finished = _finished(settings, concurrency, ray)
+            stop = stack.enter_context(first_interrupt())
+            finished = _finished(settings, concurrency, ray, stop)
             _run(finished(rows), results, summary, people(json_output=True))
         if ordered:
             results.sort()
@@ -136,7 +139,9 @@ def _servers(
     return [stack.enter_context(servers.router(urls))] if router else urls
 
 
-def _finished(settings: Settings, concurrency: int, ray: str | None) -> Callable[[Iterator[Row]], Iterator[Any]]:
+def _finished(
+    settings: Settings, concurrency: int, ray: str | None, stop: Event
+) -> Callable[[Iterator[Row]], Iterator[Any]]:
     """Return what turns rows into finished ones: threads here, or Ray."""
     if ray:
         from sgl_spec.batch.on_ray import require_ray, run_on_ray
@@ -146,7 +151,7 @@ def _finished(settings: Settings, concurrency: int, ray: str | None) -> Callable
     from sgl_spec.batch.runner import RowRunner, run_rows
 
     run = RowRunner.connect(settings)
-    return lambda rows: run_rows(rows, run, concurrency)
+    return lambda rows: run_rows(rows, run, concurrency, stop)
 
 
 def _run(finished: Iterator[Any], results: Results, summary: Summary, console: Console) -> None:

@@ -1,9 +1,11 @@
 """The loop of a batch: rows in, records out, a bounded number at a time."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Self
 
 import httpx
@@ -131,31 +133,37 @@ def answers(server: Any) -> bool:
         return False
 
 
-def run_rows(rows: Iterator[Row], run: Callable[[Row], Done], concurrency: int) -> Iterator[Done]:
-    """Yield finished rows as they end; after an error or an interrupt the running ones first."""
-    stopped: BaseException | None = None
+def run_rows(
+    rows: Iterator[Row], run: Callable[[Row], Done], concurrency: int, stop: threading.Event | None = None
+) -> Iterator[Done]:
+    """Yield finished rows as they end.
+
+    Once `stop` is set, or no server is left, no further row begins; what runs is still yielded, then
+    KeyboardInterrupt or ServersGoneError is raised.
+    """
+    gone: ServersGoneError | None = None
     running: set[Future[Done]] = set()
     with ThreadPoolExecutor(concurrency, thread_name_prefix="row") as threads:
-        while True:
-            try:
-                while stopped is None and len(running) < concurrency * AHEAD:
-                    row = next(rows, None)
-                    if row is None:
-                        break
-                    running.add(threads.submit(run, row))
+        try:
+            while True:
+                ending = gone is not None or (stop is not None and stop.is_set())
+                if ending:
+                    running = {future for future in running if not future.cancel()}
+                else:
+                    free = concurrency * AHEAD - len(running)
+                    running |= {threads.submit(run, row) for row in islice(rows, free)}
                 if not running:
                     break
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-            except KeyboardInterrupt as error:
-                if stopped is not None:
-                    raise
-                stopped, running = error, {future for future in running if not future.cancel()}
-                continue
-            for future in done:
-                try:
-                    yield future.result()
-                except ServersGoneError as error:
-                    stopped = stopped or error
-                    running = {other for other in running if not other.cancel()}
-    if stopped is not None:
-        raise stopped
+                for future in done:
+                    try:
+                        yield future.result()
+                    except ServersGoneError as error:
+                        gone = gone or error
+        finally:
+            for future in running:
+                future.cancel()
+    if gone is not None:
+        raise gone
+    if stop is not None and stop.is_set():
+        raise KeyboardInterrupt

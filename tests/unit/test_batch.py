@@ -21,7 +21,7 @@ from sgl_spec.batch.runner import RowRunner, ServersGoneError, run_rows
 from sgl_spec.batch.settings import Settings
 from sgl_spec.cli import main
 from sgl_spec.errors import ConfigError
-from tests.unit.fake_engine import FakeEngine
+from tests.unit.fake_engine import FakeEngine, answer_to
 
 ROOT = Path(__file__).parents[2]
 
@@ -226,6 +226,27 @@ def test_five_kills_change_nothing(tmp_path: Path) -> None:
         assert 5 <= done < 60
         assert run(source, out, engine.url) == 0
     assert out.read_bytes() == whole.read_bytes()
+
+
+def test_an_interrupt_keeps_the_running_rows(tmp_path: Path) -> None:
+    source, out = rows_file(tmp_path / "in.jsonl", [{"question": f"q{i}"} for i in range(30)]), tmp_path / "out.jsonl"
+
+    def reply(prompt: str) -> str:
+        if "q5" in prompt:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer_to(prompt)
+
+    before = signal.getsignal(signal.SIGINT)
+    with FakeEngine(reply=reply) as engine, pytest.raises(KeyboardInterrupt):
+        run(source, out, engine.url, concurrency=2)
+    assert signal.getsignal(signal.SIGINT) is before
+    done = {record["index"] for record in records(out)}
+    assert 5 in done
+    assert len(done) < 30
+    assert len(done) == sum(engine.prompts.values())
+    with FakeEngine() as engine:
+        assert run(source, out, engine.url) == 0
+        assert sum(engine.prompts.values()) == 30 - len(done)
 
 
 def test_missing_extras_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
