@@ -281,7 +281,7 @@ class ThroughputController:
             self.plain_batches.add(record.batch)
         else:
             self.since_plain += 1
-            self._learn(record)
+        self._learn(record)  # also if every draft stopped before its first guess
         self.prober.account.elapsed += record.total_ms
 
     def _learn(self, record: RoundRecord) -> None:
@@ -300,7 +300,7 @@ class ThroughputController:
                 self.evidence.append(Evidence(outcome.rid, state.key, asked, made, tried, kept))
             if state.exploring:
                 probes.append((state.key, outcome.proposed, outcome.accepted))
-        self.evidence_rounds += 1
+        self.evidence_rounds += record.rows > record.batch
         if probes:
             self._take_in()
             self._settle(record, probes)
