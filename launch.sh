@@ -151,6 +151,7 @@ prepare() {
   ensure_venv
   ensure_entry_points
   unset SGL_SPEC_VENV SGL_SPEC_PYTHON # SGLang warns of every variable that begins with SGL_
+  unset PYTHONDONTWRITEBYTECODE # without byte code, every start compiles thousands of modules again
   export VIRTUAL_ENV="$VENV" PATH="$VENV/bin:$PATH" PYTHONPATH="$REPO${PYTHONPATH:+:$PYTHONPATH}"
 }
 
