@@ -126,6 +126,8 @@ class SpecWorker(BaseSpecWorker):
         """Return the request's state, brought up to date with what was emitted since."""
         known = self.tracks.get(req.rid)
         if known is None or known.req() is not req:
+            if known is not None:  # an aborted request left its state, and a new one took its id
+                self._close(known)
             self._sweep()
             known = self.tracks[req.rid] = track(req)
             self._begin_sources(known, req)
