@@ -91,7 +91,7 @@ class Runtime(SpecEndpoint):
     def _start(self, timeout: float) -> None:
         assert self.launch is not None
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sgl_spec.serve", *self.launch.arguments],
+            [sys.executable, "-m", "sgl_spec.sglang_plugin.server", *self.launch.arguments],
             stdin=subprocess.PIPE,  # held open: the server ends when it closes (sgl_spec.orphans)
             stdout=self._log,
             stderr=subprocess.STDOUT,

@@ -1,8 +1,7 @@
 """From sgl-spec's settings to SGLang's: one place for the command line, `Runtime` and `sgl-spec serve`."""
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,20 +155,3 @@ def idle_threads() -> int:
     load = psutil.cpu_percent(interval=0.2, percpu=True)
     idle = sum(1 for core in allowed if core < len(load) and load[core] < 50.0)
     return max(1, min(idle, len(allowed) - 1))
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Run SGLang's server in this process with SGLang's command line; returns when it ends."""
-    from sglang.launch_server import run_server
-    from sglang.srt.plugins import load_plugins
-    from sglang.srt.server_args import prepare_server_args
-
-    load_plugins()
-    run_server(prepare_server_args(list(arguments)))
-
-
-if __name__ == "__main__":
-    from sgl_spec.orphans import die_with_stdin
-
-    die_with_stdin()
-    run(sys.argv[1:])

@@ -14,7 +14,7 @@ from sgl_spec.errors import ConfigError
 
 SHORT = {"model": "model_path", "tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size"}
 # SGLang's server in a fresh interpreter: thread counts must be set before torch is imported.
-START = "import sys; from sgl_spec.serve import run; run(sys.argv[1:])"
+START = "import sys; from sgl_spec.sglang_plugin.server import run; run(sys.argv[1:])"
 
 
 def serve(

@@ -45,10 +45,9 @@ class ChainOrder:
 
 @dataclass(slots=True)
 class Chains:
-    """Drafted tokens per order, with each one's confidence and law, and what they cost."""
+    """Drafted tokens per order, with each one's law, and what they cost."""
 
     tokens: list[list[int]]
-    confidences: list[list[float]]
     laws: list[list[torch.Tensor | None]]  # q [H] over the hot head's columns; None is a point mass
     catchup_ms: float = 0.0
     catchup_tokens: int = 0

@@ -112,9 +112,7 @@ def attend(
     tokens, heads, _ = q.shape
     out = torch.empty_like(q)
     start = 0
-    for row, count in zip(
-        *(part.tolist() for part in torch.unique_consecutive(rows, return_counts=True)), strict=True
-    ):
+    for row, count in zip(*(part.tolist() for part in torch.unique_consecutive(rows, return_counts=True)), strict=True):
         end = start + count
         length = int(kv_lens[end - 1])
         slots = req_to_token[row, :length].long()

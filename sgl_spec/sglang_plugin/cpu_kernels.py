@@ -194,9 +194,7 @@ def rotate_input_ids_cpu(
     select_index: torch.Tensor | None = None,
 ) -> None:
     """Shift each request's ids left by one and put its next token at the end, or at `select_index`."""
-    for request, (start, length) in enumerate(
-        zip(extend_start_loc.tolist(), extend_seq_lens.tolist(), strict=True)
-    ):
+    for request, (start, length) in enumerate(zip(extend_start_loc.tolist(), extend_seq_lens.tolist(), strict=True)):
         input_ids[start : start + length - 1] = input_ids[start + 1 : start + length].clone()
         last = start + length - 1 if select_index is None else int(select_index[request])
         input_ids[last] = topk_index[request].reshape(-1)[0]

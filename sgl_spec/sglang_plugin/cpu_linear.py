@@ -69,11 +69,7 @@ def install(storage: Storage) -> str:
         embedding_bias: Any = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        if (
-            hidden_states.dtype != torch.float32
-            or embedding_bias is not None
-            or not hasattr(lm_head, "weight")
-        ):
+        if hidden_states.dtype != torch.float32 or embedding_bias is not None or not hasattr(lm_head, "weight"):
             return plain_head(self, hidden_states, lm_head, embedding_bias, **kwargs)
         return packed_head(lm_head)(hidden_states)
 

@@ -135,7 +135,5 @@ def make_pass(runner: Any, hot_ids: torch.Tensor | None = None, head_storage: St
     if not isinstance(fused, LlamaForward):
         return StockPass(runner) if hot_ids is None else HotPass(runner, hot_ids)
     if hot_ids is not None:
-        return FusedPass(
-            runner, fused, PackedLinear(runner.model.lm_head.weight[hot_ids], storage=head_storage)
-        )
+        return FusedPass(runner, fused, PackedLinear(runner.model.lm_head.weight[hot_ids], storage=head_storage))
     return FusedPass(runner, fused, packed_head(runner.model.lm_head))

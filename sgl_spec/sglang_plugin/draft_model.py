@@ -102,7 +102,7 @@ class DraftModel(EagleDraftWorkerBase):
         started = time.perf_counter()
         spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
         logits = self.forward.logits(spans, every_row=False)
-        chains = Chains([[] for _ in orders], [[] for _ in orders], [[] for _ in orders])
+        chains = Chains([[] for _ in orders], [[] for _ in orders])
         chains.catchup_tokens = sum(len(span.tokens) for span in spans)
         chains.catchup_ms = (time.perf_counter() - started) * 1e3
         live, survival = list(range(len(orders))), [1.0] * len(orders)
@@ -120,7 +120,6 @@ class DraftModel(EagleDraftWorkerBase):
                 if survival[i] < orders[i].stop_below:
                     continue
                 chains.tokens[i].append(guesses.tokens[at])
-                chains.confidences[i].append(guesses.confidences[at])
                 chains.laws[i].append(guesses.laws[at])
                 if len(chains.tokens[i]) < orders[i].count:
                     going.append(i)
@@ -128,8 +127,7 @@ class DraftModel(EagleDraftWorkerBase):
             if not live:
                 break
             spans = [
-                Span(orders[i].pool_row, orders[i].end + len(chains.tokens[i]) - 1, chains.tokens[i][-1:])
-                for i in live
+                Span(orders[i].pool_row, orders[i].end + len(chains.tokens[i]) - 1, chains.tokens[i][-1:]) for i in live
             ]
             logits = self.forward.logits(spans, every_row=False)
             chains.draft_steps += 1

@@ -8,22 +8,13 @@ from sglang.srt.layers.sampler import apply_custom_logit_processor
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
 
 from sgl_spec.sglang_plugin.chains import Sampling, filters
+from sgl_spec.sglang_plugin.guesses import Guessed
 from sgl_spec.sglang_plugin.requests import EVERY_TOKEN, Track
 from sgl_spec.verify.accept import DraftLaw, accept_chain, accept_greedy
 from sgl_spec.verify.processors import Rows, adjust_logits, keep, target_probs
 from sgl_spec.verify.seeded import seeded_tokens
 
 GREEDY = Sampling(temperature=1.0, top_k=1, top_p=1.0, min_p=0.0)
-
-
-@dataclass(slots=True)
-class Guessed:
-    """What one request sends into verification."""
-
-    tokens: list[int]
-    laws: list[torch.Tensor | None]  # q of each token over `hot_ids`; None is a point mass
-    sources: list[str]
-    confidences: list[float]
 
 
 @dataclass(slots=True)
@@ -112,9 +103,7 @@ def draft_law(guessed: list[Guessed], width: int, hot_ids: torch.Tensor | None) 
 def _row_filters(samplings: list[Sampling], rows: Rows) -> Any:
     made = filters([samplings[i] for i in rows.owner()], "cpu")
     made.any_greedy = any(s.top_k <= 1 for s in samplings)
-    made.any_filter = any(
-        s.top_k > 1 and (s.top_k < EVERY_TOKEN or s.top_p < 1.0 or s.min_p > 0.0) for s in samplings
-    )
+    made.any_filter = any(s.top_k > 1 and (s.top_k < EVERY_TOKEN or s.top_p < 1.0 or s.min_p > 0.0) for s in samplings)
     return made
 
 

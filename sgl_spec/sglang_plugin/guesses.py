@@ -1,0 +1,94 @@
+"""A round's guesses: the host's first, the draft model's after them, and what the draft has read by then."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sgl_spec.config import SpecConfig
+from sgl_spec.control.base import MODEL, Controller, RequestView
+from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, draft_sampling
+from sgl_spec.sglang_plugin.draft_model import DraftModel, NoDraftModel
+from sgl_spec.sglang_plugin.passes import Span
+from sgl_spec.sglang_plugin.requests import Track
+
+
+@dataclass(slots=True)
+class Guessed:
+    """What one request sends into verification."""
+
+    tokens: list[int]
+    laws: list[torch.Tensor | None]  # q of each token over `hot_ids`; None is a point mass
+    sources: list[str]
+
+
+class Guesser:
+    """Fills each request's K_i guesses, and keeps `Track.read` true: what the draft model has read."""
+
+    def __init__(self, config: SpecConfig, controller: Controller, draft_model: DraftModel | NoDraftModel) -> None:
+        self.config, self.controller, self.draft_model = config, controller, draft_model
+
+    def guess(
+        self,
+        reqs: list[Any],
+        tracks: list[Track],
+        views: list[RequestView],
+        chosen: list[int],
+        ends: list[int],
+        generator: torch.Generator,
+    ) -> tuple[list[Guessed], Chains | None]:
+        """Take each request's first K_i guesses; `ends` are the committed lengths n_i.
+
+        Chains are what the draft model was asked for, None if it was not.
+        """
+        guessed, orders, owners = [], [], []
+        for i, (known, view, k) in enumerate(zip(tracks, views, chosen, strict=True)):
+            host = min(k, len(known.offer))
+            guessed.append(Guessed(known.offer.tokens[:host], [None] * host, known.offer.sources[:host]))
+            known.verified = host
+            if k > host and view.model:
+                orders.append(self._order(reqs[i], known, view, ends[i], guessed[i].tokens, k - host))
+                owners.append(i)
+        if not orders:
+            return guessed, None
+        assert isinstance(self.draft_model, DraftModel)  # without one, no view says model=True
+        chains = self.draft_model.chains(orders, generator)
+        for at, i in enumerate(owners):
+            guessed[i].tokens += chains.tokens[at]
+            guessed[i].laws += chains.laws[at]
+            guessed[i].sources += [MODEL] * len(chains.tokens[at])
+            tracks[i].drafting = True
+        return guessed, chains
+
+    def _order(self, req: Any, known: Track, view: RequestView, end: int, guesses: list[int], count: int) -> ChainOrder:
+        assert known.read is not None
+        return ChainOrder(
+            pool_row=req.kv.req_pool_idx,
+            read=known.read,
+            unread=text(req, known.read, end) + guesses,
+            count=count,
+            stop_below=self.controller.confidence(view),
+            sampling=draft_sampling(known.sampling, self.config.draft_temperature),
+        )
+
+    def settle(
+        self, spans: list[Span], slots: torch.Tensor, tracks: list[Track], guessed: list[Guessed], accepted: list[int]
+    ) -> None:
+        """Note which positions the draft has now read: those it wrote whose tokens were committed.
+
+        `slots` [rows] are those of the `spans` that the target verified.
+        """
+        self.draft_model.forget(slots)
+        for span, known, g, right in zip(spans, tracks, guessed, accepted, strict=True):
+            if known.drafting and isinstance(self.draft_model, DraftModel) and known.read is not None:
+                # The draft read the bonus token and all guesses but the last.
+                read = span.start + 1 + min(right, max(len(g.tokens) - 1, 0))
+                self.draft_model.mark(span.pool_row, known.read, read)
+                known.read, known.drafting = read, False
+
+
+def text(req: Any, start: int, n: int) -> list[int]:
+    """Return the request's tokens at positions [start, n]."""
+    prompt = len(req.origin_input_ids)
+    head = list(req.origin_input_ids[start:]) if start < prompt else []
+    return head + list(req.output_ids[max(start - prompt, 0) : n + 1 - prompt])
