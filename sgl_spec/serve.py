@@ -140,9 +140,7 @@ def _prepare_cpu(args: dict[str, Any], environment: dict[str, str]) -> list[str]
         threads = idle_threads()
         environment["OMP_NUM_THREADS"] = str(threads)
         changed.append(f"OMP_NUM_THREADS={threads} (idle cores; set it to choose yourself)")
-    environment.setdefault(
-        "OMP_WAIT_POLICY", "passive"
-    )  # spinning threads on a busy core are ten times slower
+    environment.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads on a busy core are ten times slower
     environment.setdefault("GOMP_SPINCOUNT", "0")
     return changed
 

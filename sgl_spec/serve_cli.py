@@ -20,12 +20,8 @@ START = "import sys; from sgl_spec.sglang_plugin.server import run; run(sys.argv
 def serve(
     ctx: typer.Context,
     *,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file with the same options, as name: value.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option(help="Check everything, print SGLang's command line, and end.")
-    ] = False,
+    config: Annotated[Path | None, typer.Option(help="YAML file with the same options, as name: value.")] = None,
+    check: Annotated[bool, typer.Option(help="Check everything, print SGLang's command line, and end.")] = False,
 ) -> None:
     """Start a server: each option of SGLang and of sgl-spec, --name value.
 
