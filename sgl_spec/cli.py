@@ -67,6 +67,11 @@ COMMANDS: dict[str, Command] = {
         "A JSONL file through a program, with resume and one record per row.",
         "batch chat.jsonl -o answers.jsonl --url http://127.0.0.1:30000",
     ),
+    "bench": Command(
+        "sgl_spec.bench.cli:app",
+        "Measure: speed against plain decoding, by source, policy and case.",
+        "bench speedup --json",
+    ),
     "export": Command(
         "sgl_spec.export:export",
         "The same speculation on another engine.",

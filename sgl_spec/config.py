@@ -97,15 +97,9 @@ class SpecConfig(_Strict):
     )
 
     # Where guesses come from
-    draft_cache: bool = Field(
-        default=True, description="Reuse earlier outputs and the prompt as a draft source."
-    )
-    draft_cache_mb: int = Field(
-        default=64, ge=1, le=65_536, description="Memory bound of the draft cache, in MiB."
-    )
-    prediction: bool = Field(
-        default=True, description="Accept a predicted output per request as a draft source."
-    )
+    draft_cache: bool = Field(default=True, description="Reuse earlier outputs and the prompt as a draft source.")
+    draft_cache_mb: int = Field(default=64, ge=1, le=65_536, description="Memory bound of the draft cache, in MiB.")
+    prediction: bool = Field(default=True, description="Accept a predicted output per request as a draft source.")
     draft_temperature: float | None = Field(
         default=None,
         ge=0.0,
@@ -191,9 +185,7 @@ class RequestOptions(_Strict):
     num_speculative_tokens: int | None = Field(
         default=None, ge=0, le=MAX_DRAFTS, description="Most drafted tokens per round for this request."
     )
-    controller: ControllerName | None = Field(
-        default=None, description="Policy of this request; none: the server's."
-    )
+    controller: ControllerName | None = Field(default=None, description="Policy of this request; none: the server's.")
     draft_confidence: float | None = Field(
         default=None, ge=0.0, le=1.0, description="Stop threshold of this request; none: the server's."
     )
@@ -205,8 +197,9 @@ class RequestOptions(_Strict):
     prediction: str | tuple[int, ...] | None = Field(
         default=None, description="The expected output, as text or token ids; tried first as a draft."
     )
-    cache: bool = Field(
-        default=True, description="False: this request neither reads nor feeds the draft cache."
+    cache: bool = Field(default=True, description="False: this request neither reads nor feeds the draft cache.")
+    draft_model: bool = Field(
+        default=True, description="False: guesses of this request come from the cache and its prediction only."
     )
     namespace: str = Field(
         default="",

@@ -19,7 +19,7 @@ _current: ContextVar[dict[str, Any]] = ContextVar("sgl_spec_options")
 def options(**values: Any) -> Iterator[None]:
     """Set request options for the block; inner blocks override single keys of outer ones.
 
-    Keys: ``speculate, num_speculative_tokens, controller, draft_confidence, program, prediction, cache,
+    Keys: ``speculate, num_speculative_tokens, controller, draft_confidence, program, prediction, cache, draft_model,
     namespace``. Raises ConfigError for an unknown key or a value out of range.
     """
     merged = {**current(), **values}

@@ -1,0 +1,75 @@
+"""Options that the benchmarks share, and how each of them ends: a card, perhaps a file, one JSON line."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from sgl_spec.bench.provenance import provenance
+from sgl_spec.bench.result import RESULTS, Result
+from sgl_spec.console import emit, table
+
+TargetOption = Annotated[Path | None, typer.Option("--target", help="Target model; default: the demo pair.")]
+DraftOption = Annotated[Path | None, typer.Option("--draft", help="Draft model; default: the demo pair.")]
+TokensOption = Annotated[int, typer.Option("--max-new-tokens", min=4, help="Tokens per answer.")]
+QuickFlag = Annotated[bool, typer.Option("--quick", help="The least that still runs every arm; not a result.")]
+SaveFlag = Annotated[bool, typer.Option("--save", help=f"Write {RESULTS}/<name>.json under this folder.")]
+
+
+def prompts_option(text: str = "Prompts per task; none is repeated.") -> Any:
+    """The option --prompts."""
+    return typer.Option("--prompts", min=1, help=text)
+
+
+def finish(
+    out: Console,
+    name: str,
+    meaning: str,
+    ratio: tuple[float, float, float],
+    rows: list[dict[str, Any]],
+    *,
+    threads: int | None = None,
+    save: bool = False,
+    json_output: bool = False,
+) -> Result:
+    """Make the result of (ratio, low, high) and rows, print it, save it and emit it as asked."""
+    result = Result(
+        name=name,
+        meaning=meaning,
+        ratio=round(ratio[0], 4),
+        spread=(round(ratio[1], 4), round(ratio[2], 4)),
+        rows=rows,
+        provenance=provenance(threads),
+    )
+    out.print(card(result))
+    out.print(f"ratio {result.ratio:.3f} ({result.spread[0]:.3f} to {result.spread[1]:.3f}): {meaning}")
+    if save:
+        out.print(f"written to {result.save()}")
+    if json_output:
+        emit(result)
+    return result
+
+
+def card(result: Result) -> Any:
+    """The rows as a table; columns are the keys of all rows in the order of their first use."""
+    columns = list(dict.fromkeys(key for row in result.rows for key in row))
+    cells = [[_cell(row.get(key)) for key in columns] for row in result.rows]
+    numbers = [i for i, key in enumerate(columns) if any(_is_number(row.get(key)) for row in result.rows)]
+    return table(f"bench {result.name}", [key.replace("_", " ") for key in columns], cells, numbers)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return " to ".join(_cell(part) for part in value)
+    return str(value)
