@@ -52,19 +52,19 @@ class Client:
         prompts: str | Sequence[str],
         options: dict[str, Any] | Sequence[dict[str, Any]] | None,
         how: Ask,
-        key: str | None = None,
+        key: str | Sequence[str] | None = None,
         **fields: Any,
     ) -> Answer:
         """Send prompts in one call. `options` are ``custom_params["sgl_spec"]``, one or one per prompt.
 
-        `key` separates KV caches: requests with different keys share no prefix. `fields` go into the request
-        as they are (``return_logprob``, ...). Raises EngineError.
+        `key` (one, or one per prompt) separates KV caches: requests with different keys share no prefix.
+        `fields` go into the request as they are (``return_logprob``, ...). Raises EngineError.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         each = [options] * len(texts) if options is None or isinstance(options, dict) else list(options)
         body: dict[str, Any] = {"text": texts, "sampling_params": [_sampling(how, one) for one in each], **fields}
         if key is not None:
-            body["extra_key"] = [key] * len(texts)
+            body["extra_key"] = [key] * len(texts) if isinstance(key, str) else list(key)
         started = time.perf_counter()
         found = self.post(body)
         seconds = time.perf_counter() - started

@@ -12,18 +12,17 @@ def register() -> None:
     from sglang.srt.layers.attention.attention_registry import register_attention_backend
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    from sgl_spec.sglang_plugin import admission, algorithm, compat, cpu_attention, report
+    from sgl_spec.sglang_plugin import admission, algorithm, clock, compat, cpu_attention, report
 
     compat.check()
     add_attention_backend_choices([cpu_attention.NAME])
     register_attention_backend(cpu_attention.NAME)(cpu_attention.CpuAttentionBackend)
 
-    @SpeculativeAlgorithm.register(
-        algorithm.NAME, supports_overlap=True, spec_class=algorithm.SglSpecAlgorithm
-    )
+    @SpeculativeAlgorithm.register(algorithm.NAME, supports_overlap=True, spec_class=algorithm.SglSpecAlgorithm)
     def worker_class(server_args: Any) -> type:
         from sgl_spec.sglang_plugin.worker import SpecWorker
 
+        clock.install_if_asked()
         return SpecWorker
 
     report.install_in_tokenizer()

@@ -1,0 +1,77 @@
+"""`sgl-spec bench prediction`: a file is written again with a small change, its old text is the prediction."""
+
+from difflib import SequenceMatcher
+from statistics import mean
+from typing import Annotated
+
+from sgl_spec.bench.ab import PLAIN, Arm, ask_in_turn, ratio, summary
+from sgl_spec.bench.edits import copy_prompt, some_edits
+from sgl_spec.bench.engine import pair, running
+from sgl_spec.bench.load import Answer, Ask
+from sgl_spec.bench.options import (
+    DraftOption,
+    QuickFlag,
+    SaveFlag,
+    TargetOption,
+    TokensOption,
+    finish,
+    prompts_option,
+)
+from sgl_spec.console import JsonFlag, people
+
+MEANING = "tokens/s with the old file as prediction / of plain decoding, the prompt's prefill left out of both"
+PREDICTED, UNRELATED = "old file as prediction", "unrelated prediction"
+ARMS = (Arm("plain", PLAIN), Arm(PREDICTED, {"cache": False}), Arm(UNRELATED, {"cache": False}))
+
+
+def prediction(
+    target: TargetOption = None,
+    draft: DraftOption = None,
+    prompts: Annotated[int, prompts_option("Edits, over the whole range of file lengths.")] = 6,
+    max_new_tokens: TokensOption = 224,
+    quick: QuickFlag = False,
+    save: SaveFlag = False,
+    json_output: JsonFlag = False,
+) -> None:
+    """Code edits of own files: old file as prediction, an unrelated file as prediction, and none.
+
+    The draft cache is off, so that nothing but the prediction (and the draft model) guesses. Each prompt is
+    read once unmeasured, since its prefill is the same for all.
+
+    Example: sgl-spec bench prediction --prompts 20 --max-new-tokens 2048 --json
+    """
+    out = people(json_output)
+    if quick:
+        prompts, max_new_tokens = 1, 24
+    models = pair(target, draft)
+    chosen = some_edits(prompts)
+    answers: dict[str, list[Answer]] = {arm.name: [] for arm in ARMS}
+    with running(*models, out, context_length=8192) as engine:
+        for number, edit in enumerate(chosen):
+            text = copy_prompt(models[0], edit)
+            unrelated = some_edits(20)[(10 + number) % 20]
+            given = {PREDICTED: edit.old, UNRELATED: unrelated.old}
+            arms = [Arm(arm.name, {**arm.options, "prediction": given.get(arm.name)}) for arm in ARMS]
+            turned = [*arms[number % 3 :], *arms[: number % 3]]
+            for arm in arms:
+                engine.client.ask(text, PLAIN, Ask(1), key=f"{edit.name}/{arm.name}")
+            found = ask_in_turn(engine.client, turned, [text], Ask(max_new_tokens), run=edit.name)
+            for name, one in found.items():
+                answers[name] += one
+            out.print(f"  {edit.name}: {edit.change}")
+    likeness = [
+        SequenceMatcher(None, e.new[: len(a.texts[0])], a.texts[0]).ratio()
+        for e, a in zip(chosen, answers["plain"], strict=True)
+    ]
+    rows = [{"arm": arm.name, **summary(answers[arm.name], answers["plain"])} for arm in ARMS]
+    rows[0]["answer_like_new_file"] = round(mean(likeness), 3)
+    finish(
+        out,
+        "prediction",
+        MEANING,
+        ratio(answers[PREDICTED], answers["plain"]),
+        rows,
+        threads=engine.threads,
+        save=save,
+        json_output=json_output,
+    )
