@@ -10,6 +10,7 @@ from sgl_spec.bench.provenance import provenance
 from sgl_spec.bench.result import RESULTS, Result
 from sgl_spec.console import emit, table
 
+WIDE = 170  # columns of a card that goes into a file
 TargetOption = Annotated[Path | None, typer.Option("--target", help="Target model; default: the demo pair.")]
 DraftOption = Annotated[Path | None, typer.Option("--draft", help="Draft model; default: the demo pair.")]
 TokensOption = Annotated[int, typer.Option("--max-new-tokens", min=4, help="Tokens per answer.")]
@@ -42,7 +43,7 @@ def finish(
         rows=rows,
         provenance=provenance(threads),
     )
-    out.print(card(result))
+    out.print(card(result), width=None if out.is_terminal else WIDE)
     out.print(f"ratio {result.ratio:.3f} ({result.spread[0]:.3f} to {result.spread[1]:.3f}): {meaning}")
     if save:
         out.print(f"written to {result.save()}")

@@ -46,7 +46,7 @@ def prediction(
     models = pair(target, draft)
     chosen = some_edits(prompts)
     answers: dict[str, list[Answer]] = {arm.name: [] for arm in ARMS}
-    with running(*models, out, context_length=8192) as engine:
+    with running(*models, out) as engine:
         for number, edit in enumerate(chosen):
             text = copy_prompt(models[0], edit)
             unrelated = some_edits(20)[(10 + number) % 20]
