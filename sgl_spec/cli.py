@@ -72,6 +72,16 @@ COMMANDS: dict[str, Command] = {
         "Measure: speed against plain decoding, by source, policy and case.",
         "bench speedup --json",
     ),
+    "certify": Command(
+        "sgl_spec.certify:certify",
+        "Is a draft lossless for a target: greedy parity, laws, options.",
+        "certify ./target ./draft",
+    ),
+    "doctor": Command(
+        "sgl_spec.doctor:doctor",
+        "Why is it slow: versions, hooks, threads, acceptance, one reason.",
+        "doctor http://127.0.0.1:30000",
+    ),
     "export": Command(
         "sgl_spec.export:export",
         "The same speculation on another engine.",

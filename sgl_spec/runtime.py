@@ -167,7 +167,12 @@ def _answers(url: str) -> bool:
 
 def spec_state(endpoint: SpecEndpoint) -> dict[str, Any] | None:
     """Return the first scheduler's report on sgl-spec, None on a server without it."""
-    states = endpoint.get_server_info().get("internal_states") or [{}]
+    return spec_state_of(endpoint.get_server_info())
+
+
+def spec_state_of(server_info: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the report in what a server says at /server_info, None without one."""
+    states = server_info.get("internal_states") or [{}]
     state = states[0].get(KEY)
     return json.loads(state) if isinstance(state, str) else state
 

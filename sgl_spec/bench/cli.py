@@ -5,6 +5,7 @@ from collections.abc import Callable
 import typer
 
 from sgl_spec.bench.adaptive import adaptive
+from sgl_spec.bench.every import every
 from sgl_spec.bench.overhead import overhead
 from sgl_spec.bench.prediction import prediction
 from sgl_spec.bench.prefix import prefix
@@ -14,6 +15,7 @@ from sgl_spec.bench.worst_case import worst_case
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", no_args_is_help=True, help=__doc__)
 _COMMANDS: dict[str, Callable[..., None]] = {
+    "all": every,
     "speedup": speedup,
     "adaptive": adaptive,
     "worst-case": worst_case,

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,9 +39,38 @@ def pair(target: Path | None, draft: Path | None) -> tuple[str, str]:
     return str(target), str(draft)
 
 
+_kept: dict[str, Engine] = {}  # by what they were started with, inside `engines_kept`
+_keeping: ContextVar[ExitStack | None] = ContextVar("sgl_spec_engines_kept", default=None)
+
+
+@contextmanager
+def engines_kept() -> Iterator[None]:
+    """In this block an engine stays up until the end, and a second start of the same one returns it."""
+    with ExitStack() as stack:
+        token = _keeping.set(stack)
+        try:
+            yield
+        finally:
+            _keeping.reset(token)
+            _kept.clear()
+
+
 @contextmanager
 def running(target: str, draft: str | None, out: Console, **server_args: Any) -> Iterator[Engine]:
-    """Start a server and answer some unmeasured requests, so that nothing is compiled while times are taken."""
+    """A started server that has answered some unmeasured requests: nothing is compiled while times are taken."""
+    stack = _keeping.get()
+    if stack is None:
+        with _started(target, draft, out, server_args) as engine:
+            yield engine
+        return
+    name = repr((target, draft, sorted(server_args.items())))
+    if name not in _kept:
+        _kept[name] = stack.enter_context(_started(target, draft, out, server_args))
+    yield _kept[name]
+
+
+@contextmanager
+def _started(target: str, draft: str | None, out: Console, server_args: dict[str, Any]) -> Iterator[Engine]:
     from sgl_spec.runtime import Runtime
 
     started = time.monotonic()

@@ -61,10 +61,23 @@ class Client:
         `fields` go into the request as they are (``return_logprob``, ...). Raises EngineError.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        each = [options] * len(texts) if options is None or isinstance(options, dict) else list(options)
-        body: dict[str, Any] = {"text": texts, "sampling_params": [_sampling(how, one) for one in each], **fields}
         if key is not None:
-            body["extra_key"] = [key] * len(texts) if isinstance(key, str) else list(key)
+            fields["extra_key"] = [key] * len(texts) if isinstance(key, str) else list(key)
+        return self._timed({"text": texts, **fields}, len(texts), options, how)
+
+    def ask_ids(self, prompts: Sequence[list[int]], options: dict[str, Any] | None, how: Ask) -> Answer:
+        """As `ask`, for prompts of token ids."""
+        return self._timed({"input_ids": list(prompts)}, len(prompts), options, how)
+
+    def _timed(
+        self,
+        body: dict[str, Any],
+        count: int,
+        options: dict[str, Any] | Sequence[dict[str, Any]] | None,
+        how: Ask,
+    ) -> Answer:
+        each = [options] * count if options is None or isinstance(options, dict) else list(options)
+        body["sampling_params"] = [_sampling(how, one) for one in each]
         started = time.perf_counter()
         found = self.post(body)
         seconds = time.perf_counter() - started
