@@ -77,19 +77,38 @@ TOUCHED: dict[str, tuple[str, ...]] = {
 }
 """module:attribute -> parameters that must exist, in this order."""
 
+TOUCHED_BY_HTTP: dict[str, tuple[str, ...]] = {
+    "sglang.srt.entrypoints.http_server:get_global_state": (),
+    "sglang.srt.entrypoints.openai.protocol:ChatCompletionResponse": ("usage",),
+    "sglang.srt.entrypoints.openai.serving_chat:OpenAIServingChat.handle_request": (
+        "self",
+        "request",
+        "raw_request",
+    ),
+    "sglang.srt.entrypoints.openai.serving_chat:OpenAIServingChat.create_error_response": (
+        "self",
+        "message",
+        "err_type",
+    ),
+    "sglang.srt.managers.tokenizer_manager:TokenizerManager.generate_request": ("self", "obj", "request"),
+    "sglang.srt.managers.tokenizer_manager:TokenizerManager.get_internal_state": ("self",),
+    "sglang.srt.managers.tokenizer_manager:TokenizerManager.serving_chat_class.fget": ("self",),
+    "sglang.srt.utils.auth:decide_request_auth": ("method", "path"),
+    "sglang.srt.utils.auth:AuthDecision": ("allowed",),
+}
+"""The same for the process that serves HTTP, which alone imports these modules."""
 
-def check() -> None:
+
+def check(touched: dict[str, tuple[str, ...]] = TOUCHED) -> None:
     """Raise UpstreamError for the first symbol that is missing or takes other parameters."""
-    for name, wanted in TOUCHED.items():
+    for name, wanted in touched.items():
         module, _, path = name.partition(":")
         try:
             found: Any = import_module(module)
             for part in path.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError):
-            raise UpstreamError(
-                f"sglang {installed_version()} has no {name}, which {VERSION} has: {REMEDY}"
-            ) from None
+            raise UpstreamError(f"sglang {installed_version()} has no {name}, which {VERSION} has: {REMEDY}") from None
         has = [p for p in inspect.signature(found).parameters if p in wanted] if wanted else []
         if has != list(wanted):
             raise UpstreamError(

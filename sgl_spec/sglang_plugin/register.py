@@ -12,7 +12,7 @@ def register() -> None:
     from sglang.srt.layers.attention.attention_registry import register_attention_backend
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    from sgl_spec.sglang_plugin import admission, algorithm, clock, compat, cpu_attention, report
+    from sgl_spec.sglang_plugin import admission, algorithm, clock, compat, cpu_attention, http_server, report
 
     compat.check()
     add_attention_backend_choices([cpu_attention.NAME])
@@ -27,6 +27,7 @@ def register() -> None:
 
     report.install_in_tokenizer()
     admission.install()
+    http_server.install()
     _install_cpu_kernels()
 
 

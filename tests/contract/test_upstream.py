@@ -18,6 +18,7 @@ def compat():
 
 def test_every_touched_symbol_is_there(compat):
     compat.check()
+    compat.check(compat.TOUCHED_BY_HTTP)
 
 
 @pytest.mark.parametrize(
