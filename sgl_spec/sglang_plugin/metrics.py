@@ -21,7 +21,7 @@ class Counters:
         self.proposed = Counter("sgl_spec_proposed_tokens", "Draft tokens that were verified.", by_source)
         self.accepted = Counter("sgl_spec_accepted_tokens", "Draft tokens that were kept.", by_source)
         self.rounds = Counter("sgl_spec_rounds", "Rounds of requests, plain ones included.", by_model)
-        self.requests = Counter("sgl_spec_requests", "Requests that ended after their first round.", by_model)
+        self.requests = Counter("sgl_spec_requests", "Requests that ended.", by_model)
         self._counted: dict[tuple[Any, str], int] = {}
         self._next = 0.0
 

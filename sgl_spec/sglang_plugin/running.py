@@ -1,5 +1,6 @@
 """The requests that are running: followed from their first round to their last output."""
 
+from dataclasses import asdict
 from typing import Any
 
 from sgl_spec.config import SpecConfig
@@ -7,7 +8,7 @@ from sgl_spec.control.base import Controller, Offer, RequestRound, RequestView
 from sgl_spec.draft.base import SourceOptions
 from sgl_spec.draft.sources import HostSources
 from sgl_spec.sglang_plugin.requests import Track, track
-from sgl_spec.stats import SpecStats
+from sgl_spec.stats import RequestStats, SpecStats
 
 SWEEP_ABOVE = 64  # tracks of aborted requests are dropped when more than this many are kept
 
@@ -104,15 +105,30 @@ class Running:
         self.controller.forget(known.rid)
 
     def report(self, req: Any) -> dict[str, Any] | None:
-        """Return a request's statistics with its last output, None before."""
+        """Return a request's statistics with its output: so far while it streams, None where it does not."""
+        known = self.tracks.get(req.rid)
+        if known is not None and known.req() is not req:
+            known = None
         if not req.finished():
-            return None
-        known = self.tracks.pop(req.rid, None)
+            return (known.stats if known else RequestStats()).as_dict() if req.stream else None
         if known is None:
-            known = track(req)
-            known.stats.not_speculated(known.reason or "finished with its first token")
+            known = self._first_token_only(req)
+        else:
+            del self.tracks[req.rid]
         self.close(known)
-        return {**known.stats.as_dict(), "controller": known.options.controller or self.config.controller}
+        usage = asdict(known.usage) if known.usage and known.options.prediction else {}
+        controller = known.options.controller or self.config.controller
+        return {**known.stats.as_dict(), **usage, "controller": controller}
+
+    def _first_token_only(self, req: Any) -> Track:
+        """Return the state of a request that ended before its first round."""
+        known = track(req)
+        known.stats.not_speculated(known.reason or "finished with its first token")
+        if known.options.prediction:
+            self._begin_sources(known, req)  # they count its usage
+        else:
+            self.stats.end(known.options.program, known.stats.reason)
+        return known
 
     def _sweep(self) -> None:
         """Drop requests that ended without a word to us (aborts)."""

@@ -159,7 +159,7 @@ class SpecWorker(BaseSpecWorker):
             self.cost_file.save_sometimes()
 
     def report(self, req: Any) -> dict[str, Any] | None:
-        """Return a request's statistics with its last output, None before."""
+        """Return a request's statistics with its output, see `Running.report`."""
         return self.running.report(req)
 
     def snapshot(self) -> dict[str, Any]:
