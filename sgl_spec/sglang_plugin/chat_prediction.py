@@ -7,7 +7,7 @@ all our options travel, and the counts come back from the ``meta_info`` of the a
 
 import copy
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from fastapi import Request
@@ -106,7 +106,7 @@ def add_to_usage(usage: dict[str, Any], counts: dict[str, int]) -> None:
         usage["completion_tokens_details"] = {**(usage.get("completion_tokens_details") or {}), **counts}
 
 
-async def add_to_stream(events: AsyncIterator[Any], watched: Watched) -> AsyncIterator[Any]:
+async def add_to_stream(events: AsyncIterable[Any], watched: Watched) -> AsyncIterator[Any]:
     """Yield a stream's events; the last one that has usage and no choice gets the counts too."""
     async for event in events:
         yield with_usage(event, watched) if '"choices":[]' in event and '"usage":{' in event else event
