@@ -41,9 +41,7 @@ def test_the_algorithm_has_every_method_of_sglangs_own(compat):
 
     from sgl_spec.sglang_plugin.algorithm import SglSpecAlgorithm
 
-    public = {
-        name for name, value in vars(SpeculativeAlgorithm).items() if callable(value) and name[0] != "_"
-    }
+    public = {name for name, value in vars(SpeculativeAlgorithm).items() if callable(value) and name[0] != "_"}
     assert public - {"from_string", "register"} <= set(dir(SglSpecAlgorithm))
 
 

@@ -86,9 +86,7 @@ def self_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def bad_server() -> Iterator[Server]:
     """A draft of random weights: every guess is wrong."""
-    yield from start(
-        drafts.random_draft(demo_target(), cache_root() / "tests" / "random-draft"), draft_cache=False
-    )
+    yield from start(drafts.random_draft(demo_target(), cache_root() / "tests" / "random-draft"), draft_cache=False)
 
 
 @pytest.fixture(scope="session")
