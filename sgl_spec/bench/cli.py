@@ -9,6 +9,7 @@ from sgl_spec.bench.every import every
 from sgl_spec.bench.overhead import overhead
 from sgl_spec.bench.prediction import prediction
 from sgl_spec.bench.prefix import prefix
+from sgl_spec.bench.report import report
 from sgl_spec.bench.speedup import speedup
 from sgl_spec.bench.verify_cost import verify_cost
 from sgl_spec.bench.worst_case import worst_case
@@ -23,6 +24,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "prefix": prefix,
     "verify-cost": verify_cost,
     "overhead": overhead,
+    "report": report,
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from sgl_spec.bench.provenance import provenance
 from sgl_spec.bench.result import RESULTS, Result
@@ -52,19 +53,21 @@ def finish(
     return result
 
 
-def card(result: Result) -> Any:
-    """The rows as a table; columns are the keys of all rows in the order of their first use."""
-    columns = list(dict.fromkeys(key for row in result.rows for key in row))
-    cells = [[_cell(row.get(key)) for key in columns] for row in result.rows]
+def card(result: Result) -> Table:
+    """The rows as a table."""
+    columns = columns_of(result)
+    cells = [[cell(row.get(key)) for key in columns] for row in result.rows]
     numbers = [i for i, key in enumerate(columns) if any(_is_number(row.get(key)) for row in result.rows)]
     return table(f"bench {result.name}", [key.replace("_", " ") for key in columns], cells, numbers)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def columns_of(result: Result) -> list[str]:
+    """The keys of all rows, in the order of their first use."""
+    return list(dict.fromkeys(key for row in result.rows for key in row))
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value of a row as people read it."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -72,5 +75,9 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list):
-        return " to ".join(_cell(part) for part in value)
+        return " to ".join(cell(part) for part in value)
     return str(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

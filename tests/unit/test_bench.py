@@ -15,6 +15,7 @@ from sgl_spec.bench.options import card, finish
 from sgl_spec.bench.provenance import command_line, provenance
 from sgl_spec.bench.result import Result, read_results
 from sgl_spec.bench.workloads import requests
+from sgl_spec.cli import main
 from sgl_spec.console import people
 from sgl_spec.errors import ConfigError, EngineError
 
@@ -153,3 +154,19 @@ def test_edits_are_small_changes_of_real_files():
         changes = [line[:2] for line in difflib.ndiff(lines, edit.new.splitlines())]
         assert 1 <= max(changes.count("+ "), changes.count("- ")) <= 10
     assert len({edit.name for edit in some_edits(6)}) == 6
+
+
+def test_the_pages_show_goals_and_rows(tmp_path, capsys):
+    rows = [{"task": "chat", "arm": "plain", "ratio_to_plain": 1.0, "spread": [0.9, 1.1]}]
+    made = provenance()
+    folder = tmp_path / "results"
+    for name, ratio_found in (("speedup", 1.2), ("verify-cost", 1.1)):
+        Result(name=name, meaning="a / b", ratio=ratio_found, spread=(1, 2), rows=rows if name == "speedup" else [],
+               provenance=made).save(folder)  # fmt: skip
+    assert main(["bench", "report", "--folder", str(tmp_path)]) == 0
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert "| speedup | 1.200 | 1.000 to 2.000 | >= 1.8 | NO | a / b |" in page
+    assert "| verify-cost | 1.100 | 1.000 to 2.000 | <= 1.25 | yes | a / b |" in page
+    assert "<svg" in (tmp_path / "RESULTS.html").read_text()
+    assert main(["bench", "report", "--folder", str(tmp_path / "none")]) == 2
+    assert "holds no results" in capsys.readouterr().err
