@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-_BLOCK_TENSORS = {
+BLOCK_TENSORS = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -21,7 +21,7 @@ _BLOCK_TENSORS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_OUTER_TENSORS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+OUTER_TENSORS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _CONTROL_TOKEN = 3  # GGUF's token_type of special tokens
 
 
@@ -89,13 +89,13 @@ def _write_weights(reader: Any, config: dict[str, Any], path: Path) -> None:
         block, _, kind = tensor.name.removesuffix(".weight").rpartition(".")
         if kind in heads:
             value = _half_split_rows(value, heads[kind])
-        name = _OUTER_TENSORS[kind] if not block else _block_name(block, kind)
+        name = OUTER_TENSORS[kind] if not block else _block_name(block, kind)
         weights[f"{name}.weight"] = value
     save_file(weights, path, metadata={"format": "pt"})
 
 
 def _block_name(block: str, kind: str) -> str:
-    return f"model.layers.{int(block.removeprefix('blk.'))}.{_BLOCK_TENSORS[kind]}"
+    return f"model.layers.{int(block.removeprefix('blk.'))}.{BLOCK_TENSORS[kind]}"
 
 
 def _half_split_rows(weight: np.ndarray, heads: int) -> np.ndarray:

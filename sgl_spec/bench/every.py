@@ -1,4 +1,9 @@
-"""`sgl-spec bench all`: the benchmarks that need the pair, one after the other on one engine."""
+"""`sgl-spec bench all`: several benchmarks that need the pair, one after the other on one engine."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
 
 from sgl_spec.bench.adaptive import adaptive
 from sgl_spec.bench.engine import engines_kept
@@ -7,13 +12,30 @@ from sgl_spec.bench.prediction import prediction
 from sgl_spec.bench.prefix import prefix
 from sgl_spec.bench.speedup import speedup
 from sgl_spec.bench.worst_case import worst_case
+from sgl_spec.errors import ConfigError
+from sgl_spec.names import nearest
+
+BENCHES: dict[str, Callable[..., None]] = {
+    "speedup": speedup,
+    "adaptive": adaptive,
+    "prediction": prediction,
+    "prefix": prefix,
+    "worst-case": worst_case,
+}
 
 
-def every(quick: QuickFlag = False, save: SaveFlag = False) -> None:
-    """Run speedup, adaptive, prediction, prefix and worst-case with their default sizes, starting the pair once.
+def every(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(BENCHES)}; none: all.")] = None,
+    quick: QuickFlag = False,
+    save: SaveFlag = False,
+) -> None:
+    """Run benchmarks with their default sizes and start the pair once.
 
-    Example: sgl-spec bench all --save
+    Example: sgl-spec bench all speedup prefix --save
     """
+    for name in names or ():
+        if name not in BENCHES:
+            raise ConfigError(f"there is no benchmark {name!r}{nearest(name, BENCHES)}: use {', '.join(BENCHES)}.")
     with engines_kept():
-        for bench in (speedup, adaptive, prediction, prefix, worst_case):
-            bench(quick=quick, save=save)
+        for name in names or BENCHES:
+            BENCHES[name](quick=quick, save=save)

@@ -44,7 +44,9 @@ def finish(
         rows=rows,
         provenance=provenance(threads),
     )
-    out.print(card(result), width=None if out.is_terminal else WIDE)
+    if not out.is_terminal:
+        out.width = WIDE
+    out.print(card(result))
     out.print(f"ratio {result.ratio:.3f} ({result.spread[0]:.3f} to {result.spread[1]:.3f}): {meaning}")
     if save:
         out.print(f"written to {result.save()}")
