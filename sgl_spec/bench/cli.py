@@ -6,6 +6,7 @@ import typer
 
 from sgl_spec.bench.every import BENCHES, every
 from sgl_spec.bench.overhead import overhead
+from sgl_spec.bench.peers.command import peers
 from sgl_spec.bench.report import report
 from sgl_spec.bench.verify_cost import verify_cost
 
@@ -15,6 +16,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     **BENCHES,
     "verify-cost": verify_cost,
     "overhead": overhead,
+    "peers": peers,
     "report": report,
 }
 for _name, _command in _COMMANDS.items():
