@@ -11,6 +11,7 @@ from sgl_spec.bench.options import QuickFlag, SaveFlag
 from sgl_spec.bench.prediction import prediction
 from sgl_spec.bench.prefix import prefix
 from sgl_spec.bench.speedup import speedup
+from sgl_spec.bench.sweep import sweep
 from sgl_spec.bench.worst_case import worst_case
 from sgl_spec.errors import ConfigError
 from sgl_spec.names import nearest
@@ -21,6 +22,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "prediction": prediction,
     "prefix": prefix,
     "worst-case": worst_case,
+    "sweep": sweep,
 }
 
 

@@ -16,6 +16,7 @@ PLOTTED = {
     "prefix": (("phase",), "seconds"),
     "verify-cost": (("K",), "ours_ms"),
     "overhead": (("batch", "arm"), "outside_forwards"),
+    "sweep": (("temperature", "arm"), "ratio_to_plain"),
     "peers": (("engine", "mode", "requests"), "tokens_per_s"),
 }
 STYLE = """
