@@ -16,10 +16,9 @@ from sgl_spec.bench.options import (
 )
 from sgl_spec.bench.workloads import chat_prompts
 from sgl_spec.console import JsonFlag, people
-from sgl_spec.control.expect import ARTICLE_RATES
+from sgl_spec.control.expect import ARTICLE_RATES, ARTICLE_TEMPERATURES
 
 MEANING = "tokens/s of the fastest fixed K with the draft model alone / of plain decoding, greedy"
-TEMPERATURES = (0.3, 0.7, 1.0, 1.2)
 K_OF_TEMPERATURES = 5
 
 
@@ -50,7 +49,7 @@ def sweep(
             known = next((rate for k, rate in ARTICLE_RATES.items() if arm.name == f"K={k}"), None)
             row = {"temperature": 0.0, "arm": arm.name, **summary(answers[arm.name], answers["plain"])}
             rows.append({**row, "article_acceptance": known})
-        for temperature in TEMPERATURES:
+        for temperature in ARTICLE_TEMPERATURES:
             how = Ask(max_new_tokens, temperature, ignore_eos=True)
             found = ask_in_turn(engine.client, hot_arms, texts, how, run=f"T={temperature}")
             for arm in hot_arms:
