@@ -100,6 +100,11 @@ class SpecConfig(_Strict):
     draft_cache: bool = Field(default=True, description="Reuse earlier outputs and the prompt as a draft source.")
     draft_cache_mb: int = Field(default=64, ge=1, le=65_536, description="Memory bound of the draft cache, in MiB.")
     prediction: bool = Field(default=True, description="Accept a predicted output per request as a draft source.")
+    draft_vocabulary: Literal["auto", "same", "tokens", "text"] = Field(
+        default="auto",
+        description="How a draft with other token ids speaks to the target: same refuses it, tokens draws from the "
+        "tokens that both have, text sends its words; auto takes the first of these that fits.",
+    )
     draft_temperature: float | None = Field(
         default=None,
         ge=0.0,

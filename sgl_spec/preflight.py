@@ -18,7 +18,7 @@ def check_start(config: SpecConfig, server_args: Mapping[str, Any], host: str, p
     check_folder("model_path", config.model_path)
     for path in config.draft_model_paths:
         check_folder("draft_model_path", path)
-        check_vocabulary(config.model_path, path)
+        check_vocabulary(config, path)
     check_port(host, port)
 
 
@@ -103,13 +103,14 @@ def read_config(path: str) -> dict[str, Any]:
     return config
 
 
-def check_vocabulary(target: str, draft: str) -> None:
-    """Local target and draft must share their token ids; hub names are checked by the engine after download."""
-    if not (Path(target).is_dir() and Path(draft).is_dir()):
+def check_vocabulary(config: SpecConfig, draft: str) -> None:
+    """A local draft must be able to speak to its target; hub names are checked by the engine after download."""
+    target = config.model_path
+    if not (Path(target).is_dir() and Path(draft).is_dir()) or same_tokenizer_files(target, draft):
         return
     from transformers import AutoTokenizer
 
-    from sgl_spec.draft.vocab import check_same_vocabulary
+    from sgl_spec.draft.vocab import SharedVocabulary, relate
 
     try:
         tokenizers = [AutoTokenizer.from_pretrained(path) for path in (target, draft)]
@@ -119,13 +120,26 @@ def check_vocabulary(target: str, draft: str) -> None:
             f"The tokenizer of {target} or {draft} cannot be loaded ({first}): complete the folder"
         ) from None
     sizes = [
-        read_config(path).get("vocab_size", len(t))
-        for path, t in zip((target, draft), tokenizers, strict=True)
+        read_config(path).get("vocab_size", len(t)) for path, t in zip((target, draft), tokenizers, strict=True)
     ]
     try:
-        check_same_vocabulary(*tokenizers, *sizes)
+        relation = relate(*tokenizers, *sizes, mode=config.draft_vocabulary)
     except VocabularyError as error:
         raise VocabularyError(f"draft_model_path={draft} does not fit model_path={target}. {error}") from None
+    if len(config.draft_model_paths) > 1 and not isinstance(relation, SharedVocabulary):
+        raise VocabularyError(
+            f"draft_model_path={draft} has another vocabulary than model_path={target}, and several draft models must "
+            "share the target's: name that draft alone, or leave it out"
+        )
+
+
+def same_tokenizer_files(target: str, draft: str) -> bool:
+    """Whether two local folders hold the same tokenizer.json, and the draft has no more ids than the target."""
+    sizes = [read_config(path).get("vocab_size", 0) for path in (target, draft)]
+    files = [Path(path) / "tokenizer.json" for path in (target, draft)]
+    if sizes[0] != sizes[1] or not all(file.is_file() for file in files):
+        return False
+    return files[0].samefile(files[1]) or files[0].read_bytes() == files[1].read_bytes()
 
 
 def check_port(host: str, port: int) -> None:

@@ -1,8 +1,8 @@
 """Guesses that travel as text, between tokenizers that split it differently.
 
-The target's tokens are decoded and encoded again for the draft, the draft's answer the other way round
-(string-level exact match, SLEM: Timor et al. 2025). A guess that was cut anew has no probability under
-the draft, so it is a point mass; verification stays exact.
+The draft reads the target's text in its own tokens (`retokenise`), and its answer comes back as text that the
+target's tokenizer cuts (string-level exact match, SLEM: Timor et al. 2025). A guess that was cut anew has no
+probability under the draft, so it is a point mass; verification stays exact.
 """
 
 from __future__ import annotations
@@ -10,43 +10,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-TAILS = (
-    8,
-    3,
-    1,
-)  # target tokens encoded together with the answer, so that the cut between them is the target's
-CONTEXT = 512  # target tokens that the draft is shown
+from sgl_spec.draft.spelling import Spelling, spellings
+
+TAILS = (8, 3, 1)  # target tokens encoded with the answer, so that the cut between them is the target's
 
 
 class TextBridge:
-    """Translates context to the draft and its answer to the target. Never returns an unknown target id."""
+    """Translates a draft's answer to the target. Never returns an id that the target does not know."""
 
-    def __init__(
-        self, target_tokenizer: Any, draft_tokenizer: Any, target_size: int, draft_size: int
-    ) -> None:
-        self._target, self._draft = target_tokenizer, draft_tokenizer
-        self._draft_size = draft_size
-        special = set(getattr(target_tokenizer, "all_special_ids", None) or ())
-        ids = target_tokenizer.get_vocab().values()
-        self._allowed = {i for i in ids if i < target_size and i not in special}
+    def __init__(self, target_tokenizer: Any, draft_tokenizer: Any, target_size: int) -> None:
+        self._target = target_tokenizer
+        self._spelled = {i: s for i, s in spellings(target_tokenizer).items() if i < target_size}
+        self._answers = spellings(draft_tokenizer)
 
-    def draft_context(self, target_ids: Sequence[int]) -> list[int]:
-        """Return draft ids of the text of the last CONTEXT target ids."""
-        text = self._target.decode(list(target_ids[-CONTEXT:]))
-        ids = self._draft.encode(text, add_special_tokens=False)
-        return [i for i in ids if i < self._draft_size]
+    def sentence(self) -> str:
+        """Return the report line for start-up."""
+        return (
+            "Draft and target split text differently: guesses travel as text, without probabilities, "
+            "so sampled requests accept fewer of them."
+        )
 
     def guesses(self, target_ids: Sequence[int], answer_ids: Sequence[int], limit: int) -> list[int]:
         """Return up to `limit` target ids that spell the draft's answer after `target_ids`.
 
         Empty when the target's own cut of the text cannot be told (a token across the seam).
         """
-        answer = self._draft.decode(list(answer_ids)).partition("\ufffd")[0]  # without a cut-off character
+        answer = _text(answer_ids, self._answers)
         if not answer:
             return []
         for n in TAILS:
             tail = list(target_ids[-n:])
-            cut = self._target.encode(self._target.decode(tail) + answer, add_special_tokens=False)
+            while tail and not isinstance(self._spelled.get(tail[0]), bytes):
+                del tail[0]  # a special token is no text
+            before = _text(tail, self._spelled)
+            cut = self._target.encode(before + answer, add_special_tokens=False)
             if cut[: len(tail)] == tail:
                 return self._known(cut[len(tail) :], limit)
         return []
@@ -55,7 +52,18 @@ class TextBridge:
         """Return the leading ids that the target may be given."""
         known: list[int] = []
         for i in ids[:limit]:
-            if i not in self._allowed:
+            if not isinstance(self._spelled.get(i), bytes):
                 break
             known.append(i)
         return known
+
+
+def _text(ids: Sequence[int], spelled: dict[int, Spelling]) -> str:
+    """Return what ids spell, up to the first special token or the first character that is cut off."""
+    run = bytearray()
+    for i in ids:
+        spelling = spelled.get(i)
+        if not isinstance(spelling, bytes):
+            break
+        run += spelling
+    return run.decode(errors="replace").partition("\ufffd")[0]
