@@ -54,9 +54,7 @@ def check_folder(knob: str, path: str) -> None:
         return
     folder = Path(path).expanduser()
     if not folder.exists():
-        raise ConfigError(
-            f"{knob}={path} does not exist: name a model folder or a hub name such as owner/model"
-        )
+        raise ConfigError(f"{knob}={path} does not exist: name a model folder or a hub name such as owner/model")
     if folder.is_file():
         if folder.suffix != ".gguf":
             raise ConfigError(f"{knob}={path} is a file, not a model folder")
@@ -69,9 +67,7 @@ def check_folder(knob: str, path: str) -> None:
         raise ConfigError(f"{knob}={path} has no config.json: name a folder in Hugging Face format")
     read_config(path)
     if not any(next(folder.glob(pattern), None) for pattern in WEIGHT_PATTERNS):
-        raise ConfigError(
-            f"{knob}={path} has no weights (*.safetensors): copy them there or name another folder"
-        )
+        raise ConfigError(f"{knob}={path} has no weights (*.safetensors): copy them there or name another folder")
     check_shards(knob, folder)
 
 
@@ -86,9 +82,7 @@ def check_shards(knob: str, folder: Path) -> None:
         raise ConfigError(f"{knob}={folder}: {index.name} is not readable ({error}): copy it again") from None
     missing = sorted(name for name in named if not (folder / name).exists())
     if missing:
-        raise ConfigError(
-            f"{knob}={folder} lacks {len(missing)} of {len(named)} shards, first {missing[0]}: copy them"
-        )
+        raise ConfigError(f"{knob}={folder} lacks {len(missing)} of {len(named)} shards, first {missing[0]}: copy them")
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -106,11 +100,13 @@ def read_config(path: str) -> dict[str, Any]:
 def check_vocabulary(config: SpecConfig, draft: str) -> None:
     """A local draft must be able to speak to its target; hub names are checked by the engine after download."""
     target = config.model_path
-    if not (Path(target).is_dir() and Path(draft).is_dir()) or same_tokenizer_files(target, draft):
+    if not (Path(target).is_dir() and Path(draft).is_dir()):
+        return
+    from sgl_spec.draft.vocab import SharedVocabulary, relate, shared_by_file
+
+    if shared_by_file(target, draft) is not None:
         return
     from transformers import AutoTokenizer
-
-    from sgl_spec.draft.vocab import SharedVocabulary, relate
 
     try:
         tokenizers = [AutoTokenizer.from_pretrained(path) for path in (target, draft)]
@@ -119,9 +115,7 @@ def check_vocabulary(config: SpecConfig, draft: str) -> None:
         raise ConfigError(
             f"The tokenizer of {target} or {draft} cannot be loaded ({first}): complete the folder"
         ) from None
-    sizes = [
-        read_config(path).get("vocab_size", len(t)) for path, t in zip((target, draft), tokenizers, strict=True)
-    ]
+    sizes = [read_config(path).get("vocab_size", len(t)) for path, t in zip((target, draft), tokenizers, strict=True)]
     try:
         relation = relate(*tokenizers, *sizes, mode=config.draft_vocabulary)
     except VocabularyError as error:
@@ -131,15 +125,6 @@ def check_vocabulary(config: SpecConfig, draft: str) -> None:
             f"draft_model_path={draft} has another vocabulary than model_path={target}, and several draft models must "
             "share the target's: name that draft alone, or leave it out"
         )
-
-
-def same_tokenizer_files(target: str, draft: str) -> bool:
-    """Whether two local folders hold the same tokenizer.json, and the draft has no more ids than the target."""
-    sizes = [read_config(path).get("vocab_size", 0) for path in (target, draft)]
-    files = [Path(path) / "tokenizer.json" for path in (target, draft)]
-    if sizes[0] != sizes[1] or not all(file.is_file() for file in files):
-        return False
-    return files[0].samefile(files[1]) or files[0].read_bytes() == files[1].read_bytes()
 
 
 def check_port(host: str, port: int) -> None:
@@ -152,9 +137,7 @@ def check_port(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        raise ConfigError(
-            f"port={port} on host={host} cannot be used ({error.strerror}): choose another"
-        ) from None
+        raise ConfigError(f"port={port} on host={host} cannot be used ({error.strerror}): choose another") from None
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -15,7 +15,10 @@ knows. It holds because every column that can be drawn comes from the target's o
 
 from __future__ import annotations
 
+import filecmp
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -49,10 +52,12 @@ class SharedVocabulary:
     blocked: NDArray[np.int64]  # draft columns that are no token of the target: their q must be 0
     columns: NDArray[np.int64]  # the other draft columns, ascending; each is the target id of the same number
 
-    @property
-    def identical(self) -> bool:
-        """Whether every draft column may be drawn and the sizes agree: nothing to mask."""
-        return self.target_size == self.draft_size and not len(self.blocked)
+    def allowed(self, hot_ids: list[int] | None) -> list[int] | None:
+        """Return the ids to cut the draft's head to, None for no cut. `hot_ids`: those that its head has anyway."""
+        if not len(self.blocked):
+            return hot_ids
+        columns = self.columns.tolist()
+        return columns if hot_ids is None else sorted(set(hot_ids) & set(columns))
 
     def sentence(self) -> str:
         """Return the report line for start-up."""
@@ -173,6 +178,22 @@ def relate(
         if mode == "tokens" or found.text_share >= MIN_TEXT_SHARE:
             return found
     return TextBridge(target_tokenizer, draft_tokenizer, vocab_size(target_config))
+
+
+def shared_by_file(target: str, draft: str) -> SharedVocabulary | None:
+    """Return the relation of two local folders with the same tokenizer.json and as many ids, without loading them.
+
+    None where that is not so, or one is the name of a model on a hub.
+    """
+    folders = [Path(target), Path(draft)]
+    if not all((folder / name).is_file() for folder in folders for name in ("tokenizer.json", "config.json")):
+        return None
+    sizes = [json.loads((folder / "config.json").read_text(encoding="utf-8")).get("vocab_size") for folder in folders]
+    if sizes[0] is None or sizes[0] != sizes[1]:
+        return None
+    if folders[0].samefile(folders[1]) or filecmp.cmp(*(f / "tokenizer.json" for f in folders), shallow=False):
+        return SharedVocabulary(sizes[0], sizes[1], np.zeros(0, np.int64), np.arange(sizes[1]))
+    return None
 
 
 def vocab_size(config: Any) -> int:

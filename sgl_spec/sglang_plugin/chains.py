@@ -1,9 +1,12 @@
-"""What is ordered from a draft model, what it returns, and how it guesses one token."""
+"""What is ordered from a draft model, what it returns, and how it guesses token by token."""
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 
+from sgl_spec.sglang_plugin.passes import Span, StockPass
 from sgl_spec.verify.processors import Filters, target_probs
 from sgl_spec.verify.seeded import seeded_tokens
 
@@ -30,12 +33,14 @@ def draft_sampling(sampling: Sampling | None, temperature: float | None) -> Samp
 class ChainOrder:
     """Draft up to `count` tokens after a request's text."""
 
-    pool_row: int  # the request's row in req_to_token
+    rid: str
+    pool_row: int  # the request's row in the draft's req_to_token
     read: int  # leading positions that the draft has read
     unread: list[int]  # the tokens after them: output, bonus token, guesses of other sources (never empty)
     count: int  # at least 1
     stop_below: float  # stop when the product of confidences falls under it
     sampling: Sampling | None
+    shift: int = 0  # from the draft's positions to the target's
 
     @property
     def end(self) -> int:
@@ -54,6 +59,56 @@ class Chains:
     draft_ms: float = 0.0
     draft_steps: int = 0
     draft_rows: int = 0
+
+
+def draft_chains(
+    forward: StockPass,
+    orders: list[ChainOrder],
+    hot_ids: torch.Tensor | None,
+    generator: torch.Generator,
+    fed: Mapping[int, int] | None = None,
+) -> Chains:
+    """Draft a chain for each order: one catch-up pass, then one pass per further token.
+
+    `hot_ids` [H] are the tokens of the logits' columns; `fed` is what the draft reads for each, None: the same.
+    """
+    started = time.perf_counter()
+    spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
+    logits = forward.logits(spans, every_row=False)
+    chains = Chains([[] for _ in orders], [[] for _ in orders])
+    chains.catchup_tokens = sum(len(span.tokens) for span in spans)
+    chains.catchup_ms = (time.perf_counter() - started) * 1e3
+    live, survival = list(range(len(orders))), [1.0] * len(orders)
+    while True:
+        guesses = guess(
+            logits,
+            [orders[i].sampling for i in live],
+            [orders[i].end + orders[i].shift + len(chains.tokens[i]) for i in live],
+            hot_ids,
+            generator,
+        )
+        going = []
+        for at, i in enumerate(live):
+            survival[i] *= guesses.confidences[at]
+            if survival[i] < orders[i].stop_below:
+                continue
+            chains.tokens[i].append(guesses.tokens[at])
+            chains.laws[i].append(guesses.laws[at])
+            if len(chains.tokens[i]) < orders[i].count:
+                going.append(i)
+        live = going
+        if not live:
+            break
+        spans = []
+        for i in live:
+            last = chains.tokens[i][-1]
+            position = orders[i].end + len(chains.tokens[i]) - 1
+            spans.append(Span(orders[i].pool_row, position, [last if fed is None else fed[last]]))
+        logits = forward.logits(spans, every_row=False)
+        chains.draft_steps += 1
+        chains.draft_rows += len(live)
+    chains.draft_ms = (time.perf_counter() - started) * 1e3 - chains.catchup_ms
+    return chains
 
 
 @dataclass(slots=True)

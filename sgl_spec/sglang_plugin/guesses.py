@@ -8,7 +8,8 @@ import torch
 from sgl_spec.config import SpecConfig
 from sgl_spec.control.base import MODEL, Controller, RequestView
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, draft_sampling
-from sgl_spec.sglang_plugin.draft_model import DraftModel, NoDraftModel
+from sgl_spec.sglang_plugin.draft_model import NoDraftModel
+from sgl_spec.sglang_plugin.drafters import Drafter
 from sgl_spec.sglang_plugin.passes import Span
 from sgl_spec.sglang_plugin.requests import Track
 
@@ -25,7 +26,7 @@ class Guessed:
 class Guesser:
     """Fills each request's K_i guesses, and keeps `Track.read` true: what the draft model has read."""
 
-    def __init__(self, config: SpecConfig, controller: Controller, draft_model: DraftModel | NoDraftModel) -> None:
+    def __init__(self, config: SpecConfig, controller: Controller, draft_model: Drafter | NoDraftModel) -> None:
         self.config, self.controller, self.draft_model = config, controller, draft_model
 
     def guess(
@@ -51,7 +52,7 @@ class Guesser:
                 owners.append(i)
         if not orders:
             return guessed, None
-        assert isinstance(self.draft_model, DraftModel)  # without one, no view says model=True
+        assert not isinstance(self.draft_model, NoDraftModel)  # without one, no view says model=True
         chains = self.draft_model.chains(orders, generator)
         for at, i in enumerate(owners):
             guessed[i].tokens += chains.tokens[at]
@@ -62,10 +63,12 @@ class Guesser:
 
     def _order(self, req: Any, known: Track, view: RequestView, end: int, guesses: list[int], count: int) -> ChainOrder:
         assert known.read is not None
+        read = 0 if self.draft_model.reads_own_text else known.read
         return ChainOrder(
+            rid=known.rid,
             pool_row=req.kv.req_pool_idx,
-            read=known.read,
-            unread=text(req, known.read, end) + guesses,
+            read=read,
+            unread=text(req, read, end) + guesses,
             count=count,
             stop_below=self.controller.confidence(view),
             sampling=draft_sampling(known.sampling, self.config.draft_temperature),
@@ -80,11 +83,9 @@ class Guesser:
         """
         self.draft_model.forget(slots)
         for span, known, g, right in zip(spans, tracks, guessed, accepted, strict=True):
-            if known.drafting and isinstance(self.draft_model, DraftModel) and known.read is not None:
-                # The draft read the bonus token and all guesses but the last.
-                read = span.start + 1 + min(right, max(len(g.tokens) - 1, 0))
-                self.draft_model.mark(span.pool_row, known.read, read)
-                known.read, known.drafting = read, False
+            if known.drafting and known.read is not None and not isinstance(self.draft_model, NoDraftModel):
+                known.read = self.draft_model.commit(span.pool_row, known.read, span.start, g.tokens, right)
+                known.drafting = False
 
 
 def text(req: Any, start: int, n: int) -> list[int]:

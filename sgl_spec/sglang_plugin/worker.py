@@ -27,7 +27,8 @@ from sgl_spec.sglang_plugin.algorithm import config_of
 from sgl_spec.sglang_plugin.chains import Chains
 from sgl_spec.sglang_plugin.cost_file import CostFile
 from sgl_spec.sglang_plugin.cpu_llama import make_pass
-from sgl_spec.sglang_plugin.draft_model import DraftModel, NoDraftModel
+from sgl_spec.sglang_plugin.draft_model import NoDraftModel
+from sgl_spec.sglang_plugin.drafters import Drafter, load_drafter
 from sgl_spec.sglang_plugin.guesses import Guessed, Guesser
 from sgl_spec.sglang_plugin.passes import Span
 from sgl_spec.sglang_plugin.relay import NothingToRelay
@@ -46,9 +47,8 @@ class SpecWorker(BaseSpecWorker):
         super().__init__()
         self.config = config_of(server_args)
         self._target_worker = target_worker
-        drafts = bool(self.config.draft_model_paths)
-        self._draft_worker = DraftModel(server_args, gpu_id, nccl_port, target_worker) if drafts else None
-        self.draft_model: DraftModel | NoDraftModel = self._draft_worker or NoDraftModel()
+        self._draft_worker = load_drafter(self.config, server_args, gpu_id, nccl_port, target_worker)
+        self.draft_model: Drafter | NoDraftModel = self._draft_worker or NoDraftModel()
         self.controller = make_controller(self.config)
         self.generator = torch.Generator().manual_seed(self.config.seed)
         self.cost_file = CostFile(self.config, self.controller)
@@ -168,6 +168,7 @@ class SpecWorker(BaseSpecWorker):
             "config": self.config.model_dump(mode="json"),
             "controller": self.controller.snapshot(),
             "stats": self.running.stats.as_dict(),
+            "draft_vocabulary": self._draft_worker.sentence() if self._draft_worker else None,
             "running": len(self.running),
             "kv_slots_free": self.token_to_kv_pool_allocator.available_size(),
             "kv_slots": self.token_to_kv_pool_allocator.size,

@@ -1,5 +1,56 @@
-"""Drafts that are made for tests: those of the worst-case benchmark."""
+"""Drafts that are made for tests: those of the worst-case benchmark, and one with another vocabulary."""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
 
 from sgl_spec.bench.drafts import noisy_draft, random_draft
+from sgl_spec.models import build_once
 
-__all__ = ["noisy_draft", "random_draft"]
+__all__ = ["foreign_draft", "noisy_draft", "random_draft"]
+
+
+def foreign_draft(target: Path, folder: Path, merges: int, layers: int | None = None) -> Path:
+    """The target with another tokenizer: the first `merges` of its merges, ids in another order.
+
+    Where the target says one token this model may need several; its layers (all, or the first few) are the target's.
+    """
+
+    def build(scratch: Path) -> None:
+        from transformers import AutoModelForCausalLM
+
+        tokenizer = json.loads((target / "tokenizer.json").read_text(encoding="utf-8"))
+        model, added = tokenizer["model"], tokenizer["added_tokens"]
+        model["merges"] = model["merges"][:merges]
+        pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+        special = {token["content"] for token in added}
+        alphabet = {token for token in model["vocab"] if len(token) == 1}
+        kept = sorted(special | alphabet | {a + b for a, b in pairs}, key=lambda token: model["vocab"][token])
+        order = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).tolist()
+        rows = [model["vocab"][kept[i]] for i in order]
+        ids = {kept[i]: at for at, i in enumerate(order)}
+        model["vocab"] = ids
+        for token in added:
+            token["id"] = ids[token["content"]]
+        for name in ("tokenizer_config.json", "special_tokens_map.json"):
+            if (target / name).is_file():
+                shutil.copy(target / name, scratch / name)
+        (scratch / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+        config_file = scratch / "tokenizer_config.json"
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+        config.pop("added_tokens_decoder", None)
+        config_file.write_text(json.dumps(config), encoding="utf-8")
+        copy = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+        copy.model.layers = copy.model.layers[:layers]
+        copy.resize_token_embeddings(len(rows))
+        whole = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).get_input_embeddings().weight
+        copy.get_input_embeddings().weight.data = whole.data[rows].clone()
+        copy.config.update({"num_hidden_layers": len(copy.model.layers), "vocab_size": len(rows)})
+        for role in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            old = getattr(copy.config, role, None)
+            setattr(copy.config, role, rows.index(old) if old in rows else None)
+        copy.save_pretrained(scratch)
+
+    return build_once(folder, build)

@@ -75,7 +75,8 @@ def small() -> Any:
 def test_equal_vocabularies_need_no_mask(large: Any) -> None:
     n = len(large)
     shared = check_same_vocabulary(large, large, n, n)
-    assert shared.identical
+    assert shared.allowed(None) is None
+    assert shared.allowed([3, 5]) == [3, 5]
     assert list(shared.columns) == list(range(n))
 
 
@@ -86,6 +87,9 @@ def test_padding_is_accepted_and_its_tail_masked(large: Any, rows: int, columns:
     assert list(shared.columns) == list(range(n))
     assert list(shared.blocked) == list(range(n, columns))
     assert ("masked" in shared.sentence()) == (columns > n)
+    if columns > n:
+        assert shared.allowed(None) == list(range(n))
+        assert shared.allowed([3, n]) == [3]
 
 
 def test_another_vocabulary_is_refused_with_sizes_and_ids(large: Any, small: Any) -> None:
