@@ -76,11 +76,6 @@ def plan_launch(values: Mapping[str, Any]) -> Launch:
     host = theirs.setdefault("host", "127.0.0.1")
     port = theirs["port"] = theirs.get("port") or free_port(host)
     check_start(config, theirs, host, int(port))
-    if len(config.draft_model_paths) > 1:
-        raise ConfigError(
-            f"draft_model_path names {len(config.draft_model_paths)} models, and the engine runs one: name the one "
-            "that `sgl-spec advise` recommends"
-        )
     if speculates(config):
         theirs |= {
             "speculative_algorithm": ALGORITHM,

@@ -41,6 +41,8 @@ class ChainOrder:
     stop_below: float  # stop when the product of confidences falls under it
     sampling: Sampling | None
     shift: int = 0  # from the draft's positions to the target's
+    committed: int = 0  # positions whose KV the target has
+    program: str = ""  # the request's key
 
     @property
     def end(self) -> int:

@@ -52,6 +52,9 @@ class DraftModel(DraftWorker):
         """Nothing beyond the model worker's own backend: chains are ordinary passes."""
         self.forward = make_pass(self.draft_runner, self.hot_ids, self.head_storage)
 
+    def choices(self) -> None:
+        """There is one model: nothing to choose."""
+
     def sentence(self) -> str:
         """Return how this draft speaks to the target."""
         return self.relation.sentence()
@@ -72,6 +75,9 @@ class DraftModel(DraftWorker):
     def mark(self, pool_row: int, start: int, end: int) -> None:
         """The draft has read the committed tokens at positions [start, end) of this request."""
         self.drafted[self.forward.req_to_token[pool_row, start:end].long()] = True
+
+    def verified(self, ms: float) -> None:
+        """Nothing depends on the target's time here."""
 
     def commit(self, pool_row: int, read: int, end: int, guesses: list[int], accepted: int) -> int:
         """Note what the draft has now read of a request it drafted for, and return how many positions.
@@ -103,3 +109,6 @@ class NoDraftModel:
 
     def forget_all(self) -> None:
         """There is nothing to forget."""
+
+    def verified(self, ms: float) -> None:
+        """There is nothing to weigh against the target's time."""

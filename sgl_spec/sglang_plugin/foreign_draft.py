@@ -75,6 +75,9 @@ class ForeignDraft(DraftWorker):
         """Nothing beyond the model worker's own backend: chains are ordinary passes."""
         self.forward = make_pass(self.draft_runner, self.head)
 
+    def choices(self) -> None:
+        """There is one model: nothing to choose."""
+
     def sentence(self) -> str:
         """Return how this draft speaks to the target, and what is lost."""
         return self.relation.sentence()
@@ -90,6 +93,9 @@ class ForeignDraft(DraftWorker):
         """``flush_cache``: every slot is free."""
         self.kv.forget_all()
         self.texts.clear()
+
+    def verified(self, ms: float) -> None:
+        """Nothing depends on the target's time here."""
 
     def commit(self, pool_row: int, read: int, end: int, guesses: list[int], accepted: int) -> int:
         """As `DraftModel.commit`; what was read in vain is found when the next text is compared."""

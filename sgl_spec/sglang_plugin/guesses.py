@@ -72,6 +72,8 @@ class Guesser:
             count=count,
             stop_below=self.controller.confidence(view),
             sampling=draft_sampling(known.sampling, self.config.draft_temperature),
+            committed=end,
+            program=known.options.program,
         )
 
     def settle(

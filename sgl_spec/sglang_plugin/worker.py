@@ -111,6 +111,7 @@ class SpecWorker(BaseSpecWorker):
         accepted = verdict.accepted.tolist()
         self.guesser.settle(spans, self.verify_pass.slots(spans), tracks, guessed, accepted)
         result = batch_result(batch, [len(g.tokens) for g in guessed], logits, verdict)
+        self.draft_model.verified((verified - verifying) * 1e3)
         self._observe(tracks, guessed, chains, accepted, verified - verifying, started)
         return result
 
@@ -169,6 +170,7 @@ class SpecWorker(BaseSpecWorker):
             "controller": self.controller.snapshot(),
             "stats": self.running.stats.as_dict(),
             "draft_vocabulary": self._draft_worker.sentence() if self._draft_worker else None,
+            "draft_levels": self._draft_worker.choices() if self._draft_worker else None,
             "running": len(self.running),
             "kv_slots_free": self.token_to_kv_pool_allocator.available_size(),
             "kv_slots": self.token_to_kv_pool_allocator.size,

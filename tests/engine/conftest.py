@@ -65,9 +65,9 @@ class Server:
         return answer.json()
 
 
-def start(draft: Path | None, **server_args: Any) -> Iterator[Server]:
+def start(draft: Path | list[Path] | None, **server_args: Any) -> Iterator[Server]:
     settings = {"num_speculative_tokens": K_MAX, "controller": "fixed", **server_args}
-    with Runtime(demo_target(), None if draft is None else str(draft), **settings) as runtime:
+    with Runtime(demo_target(), draft, **settings) as runtime:
         yield Server(runtime)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sgl_spec.draft.pyramid import Pyramid, Run, Stage
+from sgl_spec.draft.pyramid import Pyramid, Run, Stage, Where
 from sgl_spec.verify.accept import Coins, DraftLaw, accept_chain, accept_greedy
 
 TEXT = [0]
@@ -33,7 +33,7 @@ class Toy:
         a, b = ([0, 0, *text])[-2:]
         return self.table[a, b]
 
-    def laws(self, texts: Sequence[Sequence[int]], guesses: Tensor, lens: Tensor) -> Tensor:
+    def laws(self, rows: Sequence[int], texts: Sequence[Sequence[int]], guesses: Tensor, lens: Tensor) -> Tensor:
         self.passes += 1
         columns = range(guesses.shape[1] + 1)
         return torch.stack(
@@ -73,10 +73,12 @@ class Fate:
             chosen, options = self.script[-1]
             self.script[-1] = chosen + 1, options
 
-    def sample(self, law: Tensor) -> Tensor:
+    def sample(self, law: Tensor, where: Where) -> Tensor:
         return torch.tensor([self.pick(row.tolist()) for row in law])
 
-    def accept(self, p: Tensor, tokens: Tensor, lens: Tensor, q: DraftLaw) -> tuple[Tensor, Tensor]:
+    def accept(
+        self, p: Tensor, tokens: Tensor, lens: Tensor, q: DraftLaw, where: Where | None = None
+    ) -> tuple[Tensor, Tensor]:
         """accept_chain at coins in the middle of the region that each choice stands for."""
         assert len(p) == 1
         n, width = int(lens[0]), tokens.shape[1]
@@ -119,20 +121,21 @@ def chain(target: Toy, path: tuple[int, ...], start: int = 0) -> float:
     return probability
 
 
-def rounds(target: Toy, pyramid: Pyramid, fate: Fate, limit: int) -> Callable[[], tuple[int, ...]]:
+def rounds(
+    target: Toy, pyramid: Pyramid, fate: Fate, limit: int, confidence: float = 0.0
+) -> Callable[[], tuple[int, ...]]:
     def round_() -> tuple[int, ...]:
-        run = pyramid.draft([TEXT], [limit])
-        p = target.laws([TEXT], run.tokens, run.lens)
+        run = pyramid.draft([TEXT], [limit], confidence=[confidence])
+        p = target.laws([0], [TEXT], run.tokens, run.lens)
         accepted, tokens = fate.accept(p, run.tokens, run.lens, run.law())
         return tuple(tokens[0, : int(accepted[0]) + 1].tolist())
 
     return round_
 
 
-def pyramid_of(kinds: Sequence[str], vocabulary: int, fate: Fate, **knobs: float) -> Pyramid:
-    passes, confidence = int(knobs.get("passes", 1)), knobs.get("confidence", 0.0)
+def pyramid_of(kinds: Sequence[str], vocabulary: int, fate: Fate, passes: int = 1) -> Pyramid:
     stages = [Stage(Toy(10 + i, vocabulary, kind), width=2, passes=passes) for i, kind in enumerate(kinds)]
-    return Pyramid(stages, confidence=confidence, sample=fate.sample, accept=fate.accept)
+    return Pyramid(stages, sample=fate.sample, accept=fate.accept)
 
 
 CASES = [
@@ -153,8 +156,10 @@ def test_the_emitted_law_is_the_targets(
     target_kind: str, kinds: list[str], vocabulary: int, limit: int, knobs: dict[str, float]
 ) -> None:
     fate, target = Fate(), Toy(1, vocabulary, target_kind)
-    pyramid = pyramid_of(kinds, vocabulary, fate, **knobs)
-    law = emitted_law(target, rounds(target, pyramid, fate, limit), fate, limit + 1, vocabulary)
+    pyramid = pyramid_of(kinds, vocabulary, fate, int(knobs.get("passes", 1)))
+    law = emitted_law(
+        target, rounds(target, pyramid, fate, limit, knobs.get("confidence", 0.0)), fate, limit + 1, vocabulary
+    )
     assert abs(sum(law.values()) - 1) < 1e-12
     assert max(abs(law[path] - chain(target, path)) for path in law) < 1e-12
 
@@ -185,10 +190,13 @@ def test_a_wrong_q_is_noticed() -> None:
     draft = pyramid.draft
 
     def wrong(
-        texts: Sequence[Sequence[int]], limits: Sequence[int], active: Sequence[int] | None = None
+        texts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        active: Sequence[int] | None = None,
+        confidence: Sequence[float] | None = None,
     ) -> Run:
-        run = draft(texts, limits, active)
-        return Run(run.tokens, run.lens, bottom.laws(texts, run.tokens, run.lens)[:, : run.tokens.shape[1]])
+        run = draft(texts, limits, active, confidence)
+        return Run(run.tokens, run.lens, bottom.laws([0], texts, run.tokens, run.lens)[:, : run.tokens.shape[1]])
 
     pyramid.draft = wrong  # type: ignore[method-assign]
     law = emitted_law(target, rounds(target, pyramid, fate, 2), fate, 3, 2)
@@ -201,7 +209,7 @@ def test_greedy_levels_emit_the_targets_argmax_chain() -> None:
     text, alone = [0, 1, 2], [0, 1, 2]
     while len(text) < 40:
         run = pyramid.draft([text], [4])
-        p = target.laws([text], run.tokens, run.lens)
+        p = target.laws([0], [text], run.tokens, run.lens)
         accepted, tokens = accept_greedy(run.tokens, run.lens, p.argmax(-1))
         text += tokens[0, : int(accepted[0]) + 1].tolist()
     while len(alone) < len(text):
@@ -211,7 +219,7 @@ def test_greedy_levels_emit_the_targets_argmax_chain() -> None:
 
 def test_a_batch_keeps_its_requests_apart() -> None:
     stages = [Stage(Toy(2, 4, "one-hot")), Stage(Toy(3, 4, "one-hot"), width=3, passes=5)]
-    pyramid = Pyramid(stages, accept=lambda p, tokens, lens, _: accept_greedy(tokens, lens, p.argmax(-1)))
+    pyramid = Pyramid(stages, accept=lambda p, tokens, lens, q, where: accept_greedy(tokens, lens, p.argmax(-1)))
     texts = [[0], [1, 2], [3], [2, 2]]
     together = pyramid.draft(texts, [5, 1, 0, 3])
     assert together.lens.tolist() == [5, 1, 0, 3]
@@ -231,3 +239,16 @@ def test_an_inactive_level_is_not_run() -> None:
     assert (tiny.passes, small.passes) == (7, 5)
     with pytest.raises(ValueError, match="without an active level"):
         pyramid.draft([[0]], [4], active=[])
+
+
+def test_it_tells_how_well_neighbours_agree() -> None:
+    heard: list[tuple[int, int, list[int], list[int], list[int]]] = []
+    pyramid = Pyramid(
+        [Stage(Toy(2, 4)), Stage(Toy(3, 4), width=3)],
+        generator=torch.Generator().manual_seed(0),
+        watch=lambda lower, upper, rows, kept, made: heard.append((lower, upper, list(rows), kept, made)),
+    )
+    run = pyramid.draft([[0], [1, 2]], [4, 2])
+    ((lower, upper, rows, kept, made),) = heard
+    assert (lower, upper, rows, made) == (0, 1, [0, 1], [3, 1])
+    assert run.lens.tolist() == [n + 1 for n in kept]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sgl_spec.draft.choice import DrafterChoice, LevelChoice, emitted, per_token
+from sgl_spec.draft.choice import MAX_KEYS, LevelChoice, emitted, per_token
 
 
-def watched(
-    choice: LevelChoice, overlaps: dict[tuple[int, int], float], rounds: int = 100
-) -> tuple[int, ...]:
+def watched(choice: LevelChoice, overlaps: dict[tuple[int, int], float], rounds: int = 100) -> tuple[int, ...]:
     for _ in range(rounds):
         for (lower, upper), value in overlaps.items():
-            choice.observe_overlap(lower, upper, value)
-    return choice.choose()
+            choice.observe_overlap("", lower, upper, value)
+    return choice.choose("")
 
 
 def test_tokens_per_pass() -> None:
@@ -33,9 +31,9 @@ def test_the_width_grows_with_the_overlap() -> None:
 def test_good_levels_stay() -> None:
     choice = LevelChoice([0.2, 2.0, 20.0])
     assert watched(choice, {(0, 1): 0.8, (1, 2): 0.8}) == (0, 1)
-    rate, widths = choice.plan((0, 1))
+    rate, widths = choice.plan("", (0, 1))
     assert len(widths) == 2
-    assert rate < choice.plan((1,))[0] < choice.plan(())[0]
+    assert rate < choice.plan("", (1,))[0] < 20.0
 
 
 @pytest.mark.parametrize(
@@ -43,7 +41,7 @@ def test_good_levels_stay() -> None:
     [
         ({(0, 1): 0.02, (1, 2): 0.8}, [0.5, 2.0, 20.0], (1,)),  # the tiny one guesses badly
         ({(0, 1): 0.8, (1, 2): 0.3, (0, 2): 0.3}, [0.2, 15.0, 20.0], (0,)),  # the small one is too dear
-        ({(0, 1): 0.05, (1, 2): 0.05}, [5.0, 10.0, 20.0], ()),  # none pays
+        ({(0, 1): 0.05, (1, 2): 0.05, (0, 2): 0.05}, [5.0, 10.0, 20.0], (0,)),  # none pays: the least loss
     ],
 )
 def test_levels_that_do_not_pay_are_dropped(
@@ -53,52 +51,59 @@ def test_levels_that_do_not_pay_are_dropped(
 
 
 def test_a_dropped_level_returns_when_it_pays() -> None:
-    choice = LevelChoice([1.0, 20.0])
-    assert watched(choice, {(0, 1): 0.0}) == ()
-    assert watched(choice, {(0, 1): 0.9}) == (0,)
+    choice = LevelChoice([1.0, 5.0, 20.0])
+    assert watched(choice, {(0, 1): 0.0, (1, 2): 0.8, (0, 2): 0.0}) == (1,)
+    assert watched(choice, {(0, 1): 0.9, (1, 2): 0.9, (0, 2): 0.8}) == (0, 1)
 
 
 def test_costs_are_learned() -> None:
-    choice = LevelChoice([1.0, 20.0])
-    assert watched(choice, {(0, 1): 0.6}) == (0,)
+    choice = LevelChoice([1.0, 5.0, 20.0])
+    assert watched(choice, {(0, 2): 0.6, (1, 2): 0.6, (0, 1): 0.2}) == (0,)
     for _ in range(300):
         choice.observe_cost(0, 30.0)
-    assert choice.choose() == ()
+    assert choice.choose("") == (1,)
 
 
 def test_small_gains_do_not_change_the_choice() -> None:
-    choice = LevelChoice([1.0, 20.0])
-    changes, before = 0, choice.choose()
+    choice = LevelChoice([1.0, 1.0, 20.0])
+    watched(choice, {(0, 1): 0.0, (0, 2): 0.5, (1, 2): 0.5})
+    changes, before = 0, choice.choose("")
     for i in range(200):
-        choice.observe_overlap(0, 1, 0.07 if i % 20 < 10 else 0.03)
-        changes += choice.choose() != before
-        before = choice.choose()
+        choice.observe_overlap("", 0, 2, 0.51 if i % 20 < 10 else 0.49)
+        choice.observe_overlap("", 1, 2, 0.49 if i % 20 < 10 else 0.51)
+        changes += choice.choose("") != before
+        before = choice.choose("")
     assert changes <= 1
 
 
 def test_unseen_overlaps_go_through_the_levels_between() -> None:
     choice = LevelChoice([1.0, 1.0, 1.0])
     for _ in range(500):
-        choice.observe_overlap(0, 1, 0.5)
-        choice.observe_overlap(1, 2, 0.8)
-    assert choice.overlap(0, 2) == pytest.approx(0.4, abs=0.01)
+        choice.observe_overlap("", 0, 1, 0.5)
+        choice.observe_overlap("", 1, 2, 0.8)
+    assert choice.overlap("", 0, 2) == pytest.approx(0.4, abs=0.01)
 
 
 def test_the_best_drafter_is_found_per_key() -> None:
-    choice = DrafterChoice({"chat": 1.0, "code": 1.0}, target_cost=20.0)
+    choice = LevelChoice([1.0, 1.0, 20.0])
     for _ in range(50):
-        choice.observe("program a", {"chat": 0.8, "code": 0.3})
-        choice.observe("program b", {"chat": 0.2, "code": 0.7})
-    assert choice.choose("program a") == "chat"
-    assert choice.choose("program b") == "code"
+        for key, overlaps in (("program a", (0.8, 0.1)), ("program b", (0.1, 0.8))):
+            choice.observe_overlap(key, 0, 2, overlaps[0])
+            choice.observe_overlap(key, 1, 2, overlaps[1])
+            choice.observe_overlap(key, 0, 1, 0.1)
+    assert choice.choose("program a") == (0,)
+    assert choice.choose("program b") == (1,)
+    assert choice.snapshot()["keys"]["program b"]["active"] == [1]
 
 
 def test_a_dearer_drafter_must_earn_its_cost() -> None:
-    choice = DrafterChoice({"tiny": 0.5, "small": 4.0}, target_cost=20.0)
-    assert choice.choose("k") == "tiny"
-    for _ in range(50):
-        choice.observe("k", {"tiny": 0.60, "small": 0.65})
-    assert choice.choose("k") == "tiny"
-    for _ in range(100):
-        choice.observe("k", {"tiny": 0.30, "small": 0.90})
-    assert choice.choose("k") == "small"
+    choice = LevelChoice([0.5, 4.0, 20.0])
+    assert watched(choice, {(0, 2): 0.60, (1, 2): 0.65, (0, 1): 0.0}) == (0,)
+    assert watched(choice, {(0, 2): 0.30, (1, 2): 0.90, (0, 1): 0.0}) == (1,)
+
+
+def test_keys_are_bounded() -> None:
+    choice = LevelChoice([1.0, 20.0])
+    for i in range(MAX_KEYS + 5):
+        choice.choose(str(i))
+    assert len(choice.snapshot()["keys"]) == MAX_KEYS
