@@ -191,7 +191,8 @@ def shared_by_file(target: str, draft: str) -> SharedVocabulary | None:
     sizes = [json.loads((folder / "config.json").read_text(encoding="utf-8")).get("vocab_size") for folder in folders]
     if sizes[0] is None or sizes[0] != sizes[1]:
         return None
-    if folders[0].samefile(folders[1]) or filecmp.cmp(*(f / "tokenizer.json" for f in folders), shallow=False):
+    mine, other = (folder / "tokenizer.json" for folder in folders)
+    if mine.samefile(other) or filecmp.cmp(mine, other, shallow=False):
         return SharedVocabulary(sizes[0], sizes[1], np.zeros(0, np.int64), np.arange(sizes[1]))
     return None
 

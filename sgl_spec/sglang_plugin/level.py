@@ -1,6 +1,7 @@
 """One draft model as a level of a pyramid: laws over the target's vocabulary, and what it has read this round."""
 
 import time
+from collections.abc import Sequence
 
 import torch
 
@@ -34,7 +35,7 @@ class EngineLevel:
         begun, counts = time.perf_counter(), lens.tolist()
         spans = []
         for i, text, row, count in zip(rows, texts, guesses.tolist(), counts, strict=True):
-            wanted = text[self.start[i] :] + row[:count]
+            wanted = [*text[self.start[i] :], *row[:count]]
             keep = min(common(self.read[i], wanted), len(wanted) - 1 - count)
             spans.append(Span(self.orders[i].pool_row, self.start[i] + keep, wanted[keep:]))
             self.read[i] = wanted
@@ -58,7 +59,7 @@ class EngineLevel:
         self.rows += len(rows)
         return laws
 
-    def _laws(self, logits: torch.Tensor, rows: list[int], counts: list[int]) -> torch.Tensor:
+    def _laws(self, logits: torch.Tensor, rows: Sequence[int], counts: list[int]) -> torch.Tensor:
         samplings = [self.orders[i].sampling for i, n in zip(rows, counts, strict=True) for _ in range(n + 1)]
         probs = torch.softmax(logits, dim=-1)
         sampled = [at for at, sampling in enumerate(samplings) if sampling is not None]

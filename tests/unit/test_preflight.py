@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from sgl_spec.errors import ConfigError
 from sgl_spec.preflight import check_port
@@ -72,10 +73,26 @@ def test_an_unknown_name_and_its_neighbour(target):
     refuse("did you mean 'context_length'", model_path=target, contxt_length=3)
 
 
-def test_several_drafts_are_refused(tmp_path, target):
-    drafts = [target, target]
-    with pytest.raises(ConfigError):
-        plan_launch({"model_path": target, "draft_model_path": drafts})
+def words(folder: Path, vocabulary: list[str]) -> None:
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=vocabulary[0]))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": vocabulary[0]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def test_a_draft_with_another_vocabulary(tmp_path, target):
+    draft, same = (model(tmp_path / name) for name in ("draft", "same"))
+    words(Path(target), ["a", "b", "c"])
+    words(same, ["a", "b", "c"])
+    words(draft, ["c", "b", "a"])
+    given = {"model_path": target, "draft_model_path": str(draft)}
+    assert plan_launch(given).config.draft_vocabulary == "auto"
+    refuse("does not fit", **given, draft_vocabulary="same")
+    refuse("draft_vocabulary='words' is not valid", **given, draft_vocabulary="words")
+    several = {"model_path": target, "draft_model_path": [str(same), str(draft)]}
+    refuse("several draft models must share", **several)
+    several["draft_model_path"] = [str(same), target]
+    assert plan_launch(several).server_args["speculative_draft_model_path"] == str(same)
 
 
 def test_a_port_in_use():
