@@ -30,7 +30,9 @@ class EngineLevel:
         self.catchup_ms = self.pass_ms = 0.0
         self.catchup_tokens = self.passes = self.rows = 0
 
-    def laws(self, rows: list[int], texts: list[list[int]], guesses: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
+    def laws(
+        self, rows: Sequence[int], texts: Sequence[Sequence[int]], guesses: torch.Tensor, lens: torch.Tensor
+    ) -> torch.Tensor:
         """As `Level.laws`. Greedy requests get their law at temperature 1: they are drawn and judged by its argmax."""
         begun, counts = time.perf_counter(), lens.tolist()
         spans = []
