@@ -16,25 +16,11 @@ import sglang as sgl
 import typer
 from rich.console import Console
 
-import sgl_spec
 from programs.command import run
-from programs.engines import (
-    CountOption,
-    DraftOption,
-    DraftPriceOption,
-    DraftUrlOption,
-    Engine,
-    EngineOption,
-    KeyOption,
-    ModelOption,
-    PriceOption,
-    SpeculateOption,
-    UrlOption,
-    connected,
-    request_options,
-)
+from programs.engines import Engine
 from programs.history import Message, load, save
 from programs.origin import Origins, colour, tokens_by_source
+from programs.place import Place, takes_place
 from programs.screen import Screen
 from programs.state import check, pieces, text_of
 from sgl_spec.batch.usage import total
@@ -76,7 +62,8 @@ class Conversation:
         """Stream the answer to `console`, remember the turn, return it with its figures."""
         began = time.monotonic()
         state = chat.run(question, self.system, tuple(self.turns), **self.limits, stream=True, backend=self.backend)
-        origins, meta = Origins(), {}
+        origins = Origins()
+        meta: dict[str, Any] = {}
         with Screen(console) as screen:
             for text, meta in pieces(state, "answer"):
                 screen.add(text, colour(origins.of(meta)), figures(meta, time.monotonic() - began))
@@ -118,6 +105,7 @@ def figures(meta: dict[str, Any], seconds: float) -> str:
     return " · ".join([*parts, f"not speculated: {reason}"] if reason else parts)
 
 
+@takes_place
 def main(
     questions: Annotated[
         list[str] | None,
@@ -131,16 +119,7 @@ def main(
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = MAX_TOKENS,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
-    engine: EngineOption = Engine.sglang,
-    url: UrlOption = None,
-    model_path: ModelOption = None,
-    draft_model_path: DraftOption = None,
-    draft_url: DraftUrlOption = None,
-    price: PriceOption = "",
-    draft_price: DraftPriceOption = "",
-    api_key: KeyOption = None,
-    speculate: SpeculateOption = True,
-    num_speculative_tokens: CountOption = None,
+    place: Place,
     json_output: JsonFlag = False,
 ) -> None:
     """Chat with a model, with speculative decoding. Text that was drafted is coloured by who drafted it.
@@ -156,20 +135,13 @@ def main(
         raise ConfigError(f"history={history} lies in no existing folder: make the folder or name another file.")
     console = people(json_output)
     source = iter(questions) if questions else asked(console)
-    options = request_options("chat", speculate, num_speculative_tokens)
-    with (
-        connected(
-            engine=engine, url=url, model_path=model_path, draft_model_path=draft_model_path,
-            draft_url=draft_url, api_key=api_key, price=price, draft_price=draft_price,
-        ) as backend,
-        sgl_spec.options(**options),
-    ):  # fmt: skip
+    with place.connect("chat") as backend:
         talk = Conversation(
             backend, saved_system if system is None else system, turns, history,
             max_tokens=max_tokens, temperature=temperature,
         )  # fmt: skip
         done = converse(talk, source, console)
-    spent = backend.stats() if engine is Engine.openai else None
+    spent = backend.stats() if place.engine is Engine.openai else None
     if spent:
         console.print(spending(spent), style="dim")
     if json_output:

@@ -18,19 +18,8 @@ import typer
 
 import sgl_spec
 from programs.command import run
-from programs.engines import (
-    CountOption,
-    DraftOption,
-    Engine,
-    EngineOption,
-    KeyOption,
-    ModelOption,
-    SpeculateOption,
-    UrlOption,
-    connected,
-    request_options,
-)
 from programs.files import read_text, write_whole
+from programs.place import Place, takes_place
 from programs.sandbox import Verdict, judge
 from programs.state import check, text_of
 from sgl_spec.console import JsonFlag, emit, people
@@ -136,6 +125,7 @@ app = typer.Typer(
 
 
 @app.command("complete")
+@takes_place
 def complete_command(
     code: Annotated[str, typer.Argument(help="The beginning, or @FILE.")],
     *,
@@ -143,13 +133,7 @@ def complete_command(
     test: Annotated[Path | None, typer.Option(help="Python file with functions test_*; the best is chosen.")] = None,
     max_tokens: MaxTokens = MAX_TOKENS,
     temperature: Temperature = 0.0,
-    engine: EngineOption = Engine.sglang,
-    url: UrlOption = None,
-    model_path: ModelOption = None,
-    draft_model_path: DraftOption = None,
-    api_key: KeyOption = None,
-    speculate: SpeculateOption = True,
-    num_speculative_tokens: CountOption = None,
+    place: Place,
     json_output: JsonFlag = False,
 ) -> int:
     """Continue code; with --test the candidate that passes most tests, run in a limited process of its own.
@@ -163,12 +147,7 @@ def complete_command(
         raise ConfigError(f"candidates={candidates} needs --test: without tests there is no best one.")
     start = read_text(Path(code[1:]), "code") if code.startswith("@") else code
     tests = read_text(test, "test") if test else ""
-    with (
-        connected(
-            engine=engine, url=url, model_path=model_path, draft_model_path=draft_model_path, api_key=api_key
-        ) as backend,
-        sgl_spec.options(**request_options("code", speculate, num_speculative_tokens)),
-    ):
+    with place.connect("code") as backend:
         state = complete.run(start, candidates, max_tokens=max_tokens, temperature=temperature, backend=backend)
         texts: list[str] = check(state)["candidates"]
     chosen, verdicts = best(texts, tests) if test else (0, [])
@@ -183,6 +162,7 @@ def complete_command(
 
 
 @app.command("edit")
+@takes_place
 def edit_command(
     file: Annotated[Path, typer.Argument(help="The file to change.")],
     instruction: Annotated[str, typer.Argument(help="What to change.")],
@@ -190,13 +170,7 @@ def edit_command(
     write: Annotated[bool, typer.Option("--write", help="Write the file; without it only the diff is shown.")] = False,
     max_tokens: MaxTokens = MAX_TOKENS,
     temperature: Temperature = 0.0,
-    engine: EngineOption = Engine.sglang,
-    url: UrlOption = None,
-    model_path: ModelOption = None,
-    draft_model_path: DraftOption = None,
-    api_key: KeyOption = None,
-    speculate: SpeculateOption = True,
-    num_speculative_tokens: CountOption = None,
+    place: Place,
     json_output: JsonFlag = False,
 ) -> None:
     """Change a file, with its old text as the prediction; prints the diff.
@@ -206,12 +180,7 @@ def edit_command(
       python -m programs.code edit app.py "rename add to plus" --write
     """
     old = read_text(file, "file")
-    with (
-        connected(
-            engine=engine, url=url, model_path=model_path, draft_model_path=draft_model_path, api_key=api_key
-        ) as backend,
-        sgl_spec.options(**request_options("code", speculate, num_speculative_tokens)),
-    ):
+    with place.connect("code") as backend:
         state = edit.run(old, instruction, max_tokens=max_tokens, temperature=temperature, backend=backend)
         new = edited(state, old)
     diff = changes(old, new, file.name)
@@ -223,18 +192,13 @@ def edit_command(
 
 
 @app.command("explain")
+@takes_place
 def explain_command(
     file: Annotated[Path, typer.Argument(help="The file to explain.")],
     *,
     max_tokens: MaxTokens = MAX_TOKENS,
     temperature: Temperature = 0.0,
-    engine: EngineOption = Engine.sglang,
-    url: UrlOption = None,
-    model_path: ModelOption = None,
-    draft_model_path: DraftOption = None,
-    api_key: KeyOption = None,
-    speculate: SpeculateOption = True,
-    num_speculative_tokens: CountOption = None,
+    place: Place,
     json_output: JsonFlag = False,
 ) -> None:
     """Explain a file; with --json as a document of a fixed schema.
@@ -244,12 +208,7 @@ def explain_command(
       python -m programs.code explain app.py --json
     """
     code = read_text(file, "file")
-    with (
-        connected(
-            engine=engine, url=url, model_path=model_path, draft_model_path=draft_model_path, api_key=api_key
-        ) as backend,
-        sgl_spec.options(**request_options("code", speculate, num_speculative_tokens)),
-    ):
+    with place.connect("code") as backend:
         state = explain.run(
             code, structured=json_output, max_tokens=max_tokens, temperature=temperature, backend=backend
         )

@@ -4,9 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from sgl_spec.console import people
 from sgl_spec.errors import ConfigError
@@ -22,35 +20,6 @@ class Engine(StrEnum):
     transformers = "transformers"
     vllm = "vllm"
     openai = "openai"
-
-
-UrlOption = Annotated[str | None, typer.Option("--url", help="Server that runs already, e.g. http://127.0.0.1:30000.")]
-EngineOption = Annotated[Engine, typer.Option("--engine", help="Who generates.")]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model-path", help="Target to start a Runtime with; left out: the demo pair. With "
-                 "--engine vllm or openai the model's name on that server."),
-]  # fmt: skip
-DraftOption = Annotated[
-    str | None,
-    typer.Option("--draft-model-path", help="Draft model of the target; with --engine openai the name of the "
-                 "model that writes the prediction."),
-]  # fmt: skip
-DraftUrlOption = Annotated[
-    str | None, typer.Option("--draft-url", help="With --engine openai: server of the drafting model.")
-]
-KeyOption = Annotated[str | None, typer.Option("--api-key", envvar="SGL_SPEC_API_KEY", help="API key of the server.")]
-PriceOption = Annotated[
-    str, typer.Option("--price", help="With --engine openai: the target's price per million tokens, IN/OUT.")
-]
-DraftPriceOption = Annotated[
-    str, typer.Option("--draft-price", help="With --engine openai: the drafting model's price, IN/OUT.")
-]
-SpeculateOption = Annotated[bool, typer.Option("--speculate/--no-speculate", help="Whether requests may be drafted.")]
-CountOption = Annotated[
-    int | None,
-    typer.Option("--num-speculative-tokens", "-k", min=0, help="Most drafted tokens per round for these requests."),
-]
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from sgl_spec.batch.endpoint import ServerError, said
 from sgl_spec.errors import EngineError
+from sgl_spec.server_error import ServerError, said
 
 TIMEOUT_S = 600.0
 

@@ -13,22 +13,10 @@ from typing import Annotated, Any
 import sglang as sgl
 import typer
 
-import sgl_spec
 from programs.chunks import CountTokens, chunks
 from programs.command import run
-from programs.engines import (
-    CountOption,
-    DraftOption,
-    Engine,
-    EngineOption,
-    KeyOption,
-    ModelOption,
-    SpeculateOption,
-    UrlOption,
-    connected,
-    request_options,
-)
 from programs.files import read_text
+from programs.place import Place, takes_place
 from programs.state import check, text_of
 from sgl_spec.console import JsonFlag, emit, people
 from sgl_spec.errors import ConfigError
@@ -118,18 +106,13 @@ def documents(sources: list[str]) -> list[tuple[str, str]]:
     return found
 
 
+@takes_place
 def main(
     sources: Annotated[list[str], typer.Argument(help="Files, folders, or - for stdin.")],
     *,
     chunk_tokens: Annotated[int, typer.Option(min=32, help="Most tokens of the text in one request.")] = CHUNK_TOKENS,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a summary.")] = SUMMARY_TOKENS,
-    engine: EngineOption = Engine.sglang,
-    url: UrlOption = None,
-    model_path: ModelOption = None,
-    draft_model_path: DraftOption = None,
-    api_key: KeyOption = None,
-    speculate: SpeculateOption = True,
-    num_speculative_tokens: CountOption = None,
+    place: Place,
     json_output: JsonFlag = False,
 ) -> int:
     """Summarize documents, with speculative decoding; status 1 says that a summary was judged poor.
@@ -142,12 +125,7 @@ def main(
     found = documents(sources)
     out = people(json_output)
     results = []
-    with (
-        connected(
-            engine=engine, url=url, model_path=model_path, draft_model_path=draft_model_path, api_key=api_key
-        ) as backend,
-        sgl_spec.options(**request_options("summarization", speculate, num_speculative_tokens)),
-    ):
+    with place.connect("summarization") as backend:
         for name, text in found:
             result = summarize(text, backend, backend.count_tokens, chunk_tokens=chunk_tokens, max_tokens=max_tokens)
             out.print(f"{name}: judged {result['quality']}, {result['chunks']} chunks", style="bold", markup=False)

@@ -128,12 +128,17 @@ def _dispatch(argv: list[str]) -> int:
     if name not in COMMANDS:
         hint = nearest(name, COMMANDS)
         raise ConfigError(f"there is no command {name!r}{hint}; `sgl-spec --help` lists them.")
-    module, attribute = COMMANDS[name].target.split(":")
-    app = _as_app(name, getattr(import_module(module), attribute))
+    app = load(name)
     if not rest and app.registered_groups + app.registered_commands[1:]:
         rest = ["--help"]
     result = get_command(app).main(rest, prog_name=f"sgl-spec {name}", standalone_mode=False)
     return result if isinstance(result, int) else 0
+
+
+def load(name: str) -> typer.Typer:
+    """Import a command's module and return the command."""
+    module, attribute = COMMANDS[name].target.split(":")
+    return _as_app(name, getattr(import_module(module), attribute))
 
 
 def _as_app(name: str, target: typer.Typer | Callable[..., Any]) -> typer.Typer:

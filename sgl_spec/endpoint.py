@@ -1,6 +1,7 @@
-"""SGLang's front end over a server with sgl-spec: request options, and two faults of the stock one mended.
+"""SGLang's front end over a server with sgl-spec: request options, and three faults of the stock one mended.
 
-Stock ``SglSamplingParams`` has no field for request options, and stock code appends to the caller's own
+Stock code gives a chat model whose name it does not know a template that the model was never trained on,
+stock ``SglSamplingParams`` has no field for request options, and stock code appends to the caller's own
 ``stop`` list on every run; parameters are copied here before they are touched.
 """
 
@@ -12,7 +13,9 @@ from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
 from sglang.lang.interpreter import StreamExecutor
 from sglang.lang.ir import SglGen, SglSamplingParams
 
+from sgl_spec.chat_template import template_for
 from sgl_spec.request_options import current
+from sgl_spec.server_error import assert_success
 
 KEY = "sgl_spec"
 
@@ -34,10 +37,9 @@ class SpecSamplingParams(SglSamplingParams):
 class SpecEndpoint(RuntimeEndpoint):
     """A server's address as a front-end backend. `bound` are options that hold for all its requests."""
 
-    def __init__(
-        self, base_url: str, api_key: str | None = None, bound: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, base_url: str, api_key: str | None = None, bound: dict[str, Any] | None = None) -> None:
         super().__init__(base_url, api_key=api_key)
+        self.chat_template = template_for(self.model_info["model_path"])
         self.bound = bound or {}
 
     @property
@@ -62,6 +64,10 @@ class SpecEndpoint(RuntimeEndpoint):
     def generate_stream(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> Iterator[Any]:
         """Stream (text, meta_info)."""
         return super().generate_stream(s, self._with_options(sampling_params))
+
+    def _assert_success(self, res: Any) -> None:
+        """Raise ServerError with the server's sentence where stock code raises the whole document, or a KeyError."""
+        assert_success(res)
 
     def _with_options(self, params: SglSamplingParams) -> SpecSamplingParams:
         values = {f.name: getattr(params, f.name) for f in dataclasses.fields(SglSamplingParams)}

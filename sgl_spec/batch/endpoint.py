@@ -12,20 +12,10 @@ from sglang.lang.ir import SglSamplingParams
 from sglang.utils import http_request
 
 from sgl_spec.batch.usage import Usage, total
-from sgl_spec.chat_template import template_for
 from sgl_spec.endpoint import SpecEndpoint
-from sgl_spec.errors import EngineError, SpecError
+from sgl_spec.errors import EngineError
 from sgl_spec.request_options import current
-
-SERVER_ERROR = 500
-
-
-class ServerError(SpecError):
-    """A server answered with an error status, or ended a request itself."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+from sgl_spec.server_error import INTERNAL, ServerError
 
 
 class CountingEndpoint(SpecEndpoint):
@@ -38,7 +28,6 @@ class CountingEndpoint(SpecEndpoint):
             raise EngineError(
                 f"No server answers at {url} ({reason(error)}): start one or correct the address."
             ) from error
-        self.chat_template = template_for(self.model_info["model_path"])
         self.usage = Usage()
         self._lock = threading.Lock()
 
@@ -85,27 +74,8 @@ class CountingEndpoint(SpecEndpoint):
         for one in meta if isinstance(meta, list) else [meta]:
             finish = one.get("finish_reason") or {}
             if finish.get("type") == "abort":
-                status = finish.get("status_code") or SERVER_ERROR
+                status = finish.get("status_code") or INTERNAL
                 raise ServerError(int(status), f"The server aborted the request: {finish.get('message')}")
-
-    def _assert_success(self, res: Any) -> None:
-        if res.status_code == requests.codes.ok:
-            return
-        try:
-            content = res.json()
-        except ValueError:
-            content = res.text
-        raise ServerError(res.status_code, said(content))
-
-
-def said(content: Any) -> str:
-    """Return the sentence inside a server's error document, in any of the forms that servers use."""
-    while isinstance(content, dict):
-        inner = content.get("error") or content.get("message") or content.get("detail")
-        if inner is None:
-            break
-        content = inner
-    return str(content).strip() or "the server gave no reason"
 
 
 def reason(error: OSError) -> str:
@@ -118,7 +88,7 @@ def reason(error: OSError) -> str:
 def is_transient(error: BaseException) -> bool:
     """Whether the same request may succeed later: the connection failed, or the server is at fault (5xx)."""
     if isinstance(error, ServerError):
-        return error.status >= SERVER_ERROR
+        return error.status >= INTERNAL
     return is_connection(error)
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import httpx
 
-from sgl_spec.batch.endpoint import ServerError, said
 from sgl_spec.batch.rows import Row
 from sgl_spec.batch.usage import Usage
 from sgl_spec.batch.work import Outcome, RowError
+from sgl_spec.server_error import ServerError, said
 
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 TIMEOUT_S = 3600.0

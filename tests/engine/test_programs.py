@@ -12,7 +12,8 @@ from programs import chat as chat_program
 from programs import code, summarization
 from programs.command import run
 from programs.state import check, pieces, text_of
-from sgl_spec.batch.endpoint import CountingEndpoint, ServerError
+from sgl_spec.batch.endpoint import CountingEndpoint
+from sgl_spec.server_error import ServerError
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]
 

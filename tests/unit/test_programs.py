@@ -17,9 +17,10 @@ from programs.history import check_messages, load, save
 from programs.origin import Origins, tokens_by_source
 from programs.sandbox import judge
 from programs.state import pieces
-from sgl_spec.batch.endpoint import CountingEndpoint, ServerError
+from sgl_spec.batch.endpoint import CountingEndpoint
 from sgl_spec.batch.work import RowError
 from sgl_spec.errors import ConfigError, SpecError
+from sgl_spec.server_error import ServerError
 from tests.unit.fake_engine import FakeEngine, answer_to, meta_of
 
 
