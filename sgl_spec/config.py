@@ -206,6 +206,9 @@ class RequestOptions(_Strict):
     draft_model: bool = Field(
         default=True, description="False: guesses of this request come from the cache and its prediction only."
     )
+    prompt_lookup: bool = Field(
+        default=True, description="False: this request's own prompt and output are not searched for guesses."
+    )
     namespace: str = Field(
         default="",
         max_length=MAX_NAME,

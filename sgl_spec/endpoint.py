@@ -12,12 +12,21 @@ from typing import Any
 from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
 from sglang.lang.interpreter import StreamExecutor
 from sglang.lang.ir import SglGen, SglSamplingParams
+from sglang.utils import http_request
 
 from sgl_spec.chat_template import template_for
 from sgl_spec.request_options import current
 from sgl_spec.server_error import assert_success
 
 KEY = "sgl_spec"
+WARM_UP = {
+    "controller": "fixed",
+    "num_speculative_tokens": 1,
+    "draft_confidence": 0.0,
+    "cache": False,
+    "prompt_lookup": False,
+    "program": "cache_prefix",
+}
 
 
 @dataclasses.dataclass
@@ -49,6 +58,21 @@ class SpecEndpoint(RuntimeEndpoint):
         view.__dict__.update(self.__dict__)
         view.bound = {**self.bound, **current()}
         return view
+
+    def cache_prefix(self, prefix_str: str) -> None:
+        """Read a text into the KV cache of the target and of the draft: what begins with it later need not be read.
+
+        SGLang calls this for the common beginning of a batch of programs. The draft reads when it first guesses, so
+        three tokens are generated and one of them is guessed.
+        """
+        params = {"max_new_tokens": 3, "temperature": 0.0, "ignore_eos": True, "custom_params": {KEY: WARM_UP}}
+        answer = http_request(
+            self.base_url + "/generate",
+            json={"text": prefix_str, "sampling_params": params},
+            api_key=self.api_key,
+            verify=self.verify,
+        )
+        self._assert_success(answer)
 
     def stats(self) -> dict[str, Any]:
         """Return the server's counts: in total, per program, by position and by source of the guesses."""

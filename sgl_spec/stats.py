@@ -47,6 +47,7 @@ class RequestStats:
     by_length: dict[int, list[int]] = field(default_factory=dict)  # K -> rounds by accepted 0..K
     by_source: dict[str, list[int]] = field(default_factory=dict)  # source -> [proposed, accepted]
     reason: str | None = None
+    cached: tuple[int, int] = (0, 0)  # prompt tokens found in the prefix cache: by the target, by the draft too
 
     def add(self, outcome: RequestRound) -> None:
         """Count one round."""
@@ -88,10 +89,10 @@ class RequestStats:
             "tokens_per_step": acceptance_length(self.accepted, self.rounds),
             "draft_acceptance_rate": acceptance_rate(self.accepted, self.proposed),
             "acceptance_histogram": self.histogram,
-            "acceptance_histogram_by_draft_length": {
-                str(k): row for k, row in sorted(self.by_length.items())
-            },
+            "acceptance_histogram_by_draft_length": {str(k): row for k, row in sorted(self.by_length.items())},
             "accepted_by_source": _sources(self.by_source),
+            "num_cached_tokens_target": self.cached[0],
+            "num_cached_tokens_draft": self.cached[1],
             "reason_not_speculated": self.reason,
         }
 
@@ -109,6 +110,7 @@ class Tally:
     kept: list[int] = field(default_factory=list)
     by_source: dict[str, list[int]] = field(default_factory=dict)
     not_speculated: dict[str, int] = field(default_factory=dict)  # reason -> requests
+    prefix: list[int] = field(default_factory=lambda: [0, 0, 0])  # prompt tokens; cached for target; for draft too
 
     def add(self, outcome: RequestRound) -> None:
         """Count one round of one request."""
@@ -134,6 +136,11 @@ class Tally:
         if reason is not None:
             self.not_speculated[reason] = self.not_speculated.get(reason, 0) + 1
 
+    def begin(self, prompt: int, cached: tuple[int, int]) -> None:
+        """Count a request's prompt tokens, and those found in the prefix cache by the target and the draft."""
+        for at, count in enumerate((prompt, *cached)):
+            self.prefix[at] += count
+
     def merge(self, other: Tally) -> None:
         """Add another tally (of another server or shard) to this one."""
         self.requests += other.requests
@@ -151,6 +158,7 @@ class Tally:
             counts[1] += kept
         for reason, count in other.not_speculated.items():
             self.not_speculated[reason] = self.not_speculated.get(reason, 0) + count
+        self.begin(other.prefix[0], (other.prefix[1], other.prefix[2]))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -168,6 +176,7 @@ class Tally:
             ],
             "by_source": _sources(self.by_source),
             "not_speculated": dict(self.not_speculated),
+            "prefix_cache": dict(zip(("prompt_tokens", "target_tokens", "draft_tokens"), self.prefix, strict=True)),
         }
 
 
@@ -186,6 +195,11 @@ class SpecStats:
         """Count one round of one request."""
         self.total.add(outcome)
         self._program(program).add(outcome)
+
+    def begin(self, program: str, prompt: int, cached: tuple[int, int]) -> None:
+        """A request's first round: see `Tally.begin`."""
+        self.total.begin(prompt, cached)
+        self._program(program).begin(prompt, cached)
 
     def end(self, program: str, reason: str | None = None) -> None:
         """A request finished."""

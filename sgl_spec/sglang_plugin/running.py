@@ -54,6 +54,7 @@ class Running:
                 namespace=options.namespace,
                 program=options.program,
                 cache=options.cache,
+                prompt_lookup=options.prompt_lookup,
                 prediction=prediction or () if self.config.prediction else (),
                 temperature=known.temperature,
             ),
@@ -86,6 +87,12 @@ class Running:
         to_come = req.sampling_params.max_new_tokens - len(req.output_ids)
         cap = known.options.num_speculative_tokens
         return max(0, min(self.config.k_max, to_come - 1, room, self.config.k_max if cap is None else cap))
+
+    def prefix(self, known: Track, req: Any, read: int) -> None:
+        """Note what a request's first round found in the prefix cache; `read`: positions that the draft has read."""
+        if not known.stats.rounds:
+            known.stats.cached = req.cached_tokens, min(read, req.cached_tokens)
+            self.stats.begin(known.options.program, len(req.origin_input_ids), known.stats.cached)
 
     def count(self, outcome: RequestRound, known: Track) -> None:
         """Add a round of one request to its statistics and to the server's."""

@@ -119,6 +119,7 @@ class SpecWorker(BaseSpecWorker):
         table = self.verify_pass.req_to_token
         if known.read is None:
             known.read = self.draft_model.read_until(table[req.kv.req_pool_idx, :n])
+            self.running.prefix(known, req, known.read)
         return self.running.view(known, req, n, table.shape[1], self.draft_model.context_length)
 
     def _observe(

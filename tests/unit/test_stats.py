@@ -108,3 +108,14 @@ def test_no_warning_while_plain_or_good():
     for _ in range(3):  # low spells that are interrupted
         assert not any(stats.round([RequestRound("r", 4, 0)]) for _ in range(80))
         stats.round([RequestRound("r", 4, 4)])
+
+
+def test_what_the_prefix_cache_held():
+    one, other = SpecStats(), SpecStats()
+    one.begin("chat", 10, (8, 6))
+    other.begin("chat", 5, (0, 0))
+    one.merge(other)
+    assert one.as_dict()["prefix_cache"] == {"prompt_tokens": 15, "target_tokens": 8, "draft_tokens": 6}
+    assert one.as_dict()["programs"]["chat"]["prefix_cache"]["draft_tokens"] == 6
+    document = RequestStats(cached=(8, 6)).as_dict()
+    assert (document["num_cached_tokens_target"], document["num_cached_tokens_draft"]) == (8, 6)
