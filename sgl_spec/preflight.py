@@ -12,14 +12,19 @@ from sgl_spec.errors import ConfigError, VocabularyError
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 
 
-def check_start(config: SpecConfig, server_args: Mapping[str, Any], host: str, port: int) -> None:
-    """Raise ConfigError for the first thing that would make this start fail or go wrong."""
+def check_start(config: SpecConfig, server_args: Mapping[str, Any], host: str, port: int) -> list[str]:
+    """Raise ConfigError for the first thing that would make this start fail or go wrong.
+
+    Returns "name=value (reason)" of each setting that was worked out on the way.
+    """
+    found = []
     check_draft_flags(config, server_args)
     check_folder("model_path", config.model_path)
     for path in config.draft_model_paths:
         check_folder("draft_model_path", path)
-        check_vocabulary(config, path)
+        found += check_vocabulary(config, path)
     check_port(host, port)
+    return found
 
 
 def check_draft_flags(config: SpecConfig, server_args: Mapping[str, Any]) -> None:
@@ -97,15 +102,18 @@ def read_config(path: str) -> dict[str, Any]:
     return config
 
 
-def check_vocabulary(config: SpecConfig, draft: str) -> None:
-    """A local draft must be able to speak to its target; hub names are checked by the engine after download."""
+def check_vocabulary(config: SpecConfig, draft: str) -> list[str]:
+    """A local draft must be able to speak to its target; hub names are checked by the engine after download.
+
+    Returns how it will, with what is lost, where their vocabularies differ.
+    """
     target = config.model_path
     if not (Path(target).is_dir() and Path(draft).is_dir()):
-        return
-    from sgl_spec.draft.vocab import SharedVocabulary, relate, shared_by_file
+        return []
+    from sgl_spec.draft.vocab import SharedVocabulary, VocabularyMap, relate, shared_by_file
 
     if shared_by_file(target, draft) is not None:
-        return
+        return []
     from transformers import AutoTokenizer
 
     try:
@@ -125,6 +133,10 @@ def check_vocabulary(config: SpecConfig, draft: str) -> None:
             f"draft_model_path={draft} has another vocabulary than model_path={target}, and several draft models must "
             "share the target's: name that draft alone, or leave it out"
         )
+    if isinstance(relation, SharedVocabulary):
+        return []
+    way = "tokens" if isinstance(relation, VocabularyMap) else "text"
+    return [f"draft_vocabulary={way} ({relation.sentence()})"]
 
 
 def check_port(host: str, port: int) -> None:

@@ -72,10 +72,9 @@ def plan_launch(values: Mapping[str, Any]) -> Launch:
     config = SpecConfig.parse(_with_sglang_draft_length(ours, theirs))
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *_python_path()])
-    changed: list[str] = []
     host = theirs.setdefault("host", "127.0.0.1")
     port = theirs["port"] = theirs.get("port") or free_port(host)
-    check_start(config, theirs, host, int(port))
+    changed = check_start(config, theirs, host, int(port))
     if speculates(config):
         theirs |= {
             "speculative_algorithm": ALGORITHM,

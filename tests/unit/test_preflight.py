@@ -86,7 +86,8 @@ def test_a_draft_with_another_vocabulary(tmp_path, target):
     words(same, ["a", "b", "c"])
     words(draft, ["c", "b", "a"])
     given = {"model_path": target, "draft_model_path": str(draft)}
-    assert plan_launch(given).config.draft_vocabulary == "auto"
+    assert plan_launch(given).changed[0].startswith("draft_vocabulary=t")
+    assert plan_launch({**given, "draft_model_path": str(same)}).changed[0].startswith("disable_overlap_schedule")
     refuse("does not fit", **given, draft_vocabulary="same")
     refuse("draft_vocabulary='words' is not valid", **given, draft_vocabulary="words")
     several = {"model_path": target, "draft_model_path": [str(same), str(draft)]}
