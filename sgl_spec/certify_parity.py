@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "frequency_penalty=1": {"frequency_penalty": 1.0},
     "presence_penalty=1": {"presence_penalty": 1.0},
     "repetition_penalty=1.2": {"repetition_penalty": 1.2},
-    "min_new_tokens=16": {"min_new_tokens": 16},
+    "min_new_tokens=8": {"min_new_tokens": 8},
     "logit_bias": {"logit_bias": {"284": 20.0}},
     "stop=.": {"stop": ["."]},
     "regex": {"regex": "[a-z ]{5,60}"},

@@ -87,4 +87,7 @@ def _started(target: str, draft: str | None, out: Console, server_args: dict[str
             f"engine: SGLang {installed_version()}, {Path(target).name} with {name}, {threads} thread(s) "
             f"({time.monotonic() - started:.0f} s)"
         )
-        yield Engine(client, target, threads, runtime)
+        try:
+            yield Engine(client, target, threads, runtime)
+        finally:
+            client.http.close()

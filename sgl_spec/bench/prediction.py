@@ -27,8 +27,8 @@ ARMS = (Arm("plain", PLAIN), Arm(PREDICTED, {"cache": False}), Arm(UNRELATED, {"
 def prediction(
     target: TargetOption = None,
     draft: DraftOption = None,
-    prompts: Annotated[int, prompts_option("Edits, over the whole range of file lengths.")] = 6,
-    max_new_tokens: TokensOption = 224,
+    prompts: Annotated[int, prompts_option("Edits, over the whole range of file lengths.")] = 5,
+    max_new_tokens: TokensOption = 192,
     quick: QuickFlag = False,
     save: SaveFlag = False,
     json_output: JsonFlag = False,

@@ -21,7 +21,9 @@ def on_demo_server(monkeypatch, demo_server) -> None:
 
     @contextmanager
     def shared(target, draft, out, server_args) -> Iterator[engine.Engine]:
-        yield engine.Engine(Client(demo_server.url), str(demo_target()), 1, demo_server.runtime)
+        client = Client(demo_server.url)
+        yield engine.Engine(client, str(demo_target()), 1, demo_server.runtime)
+        client.http.close()
 
     monkeypatch.setattr(engine, "_started", shared)
 
