@@ -14,6 +14,7 @@ from sgl_spec.stats import acceptance_rate
 MEANING = "time of all forks without sharing / with a shared prefix, prefill included"
 GUESS = {"cache": False, "controller": "fixed", "num_speculative_tokens": 3, "draft_confidence": 0.0}
 FORKS = 8
+WARM = 6  # tokens after the prefix alone: enough for a guess, so that the draft reads the prefix too
 QUESTIONS = (
     "What is the first text about?", "Who is mentioned?", "Which numbers appear?", "List three facts.",
     "What happened last?", "Name one place.", "Give a title.", "What is disputed?",
@@ -63,7 +64,7 @@ def _series(engine: Engine, head: str, number: int, forks: int, how: Ask) -> dic
 
     def shared() -> None:
         key = f"shared{number}"
-        answers["shared: prefix alone"] = engine.client.ask(head, GUESS, Ask(2), key=key)
+        answers["shared: prefix alone"] = engine.client.ask(head, GUESS, Ask(WARM), key=key)
         answers["shared: forks"] = engine.client.ask(first, GUESS, how, key=key)
         engine.client.ask("Other work goes on in between.", GUESS, how, key=f"other{number}")
         answers["shared: forks later"] = engine.client.ask(later, GUESS, how, key=key)
@@ -97,6 +98,7 @@ def _row(name: str, answers: list[Answer]) -> dict[str, Any]:
         "requests": len(metas),
         "prompt_tokens": prompt,
         "hit_rate_target": round(sum(meta["cached_tokens"] for meta in metas) / prompt, 3),
+        "hit_rate_draft": round(sum(answer.total("num_cached_tokens_draft") for answer in answers) / prompt, 3),
         "seconds": round(sum(answer.seconds for answer in answers), 2),
         "acceptance_rate": None if rate is None else round(rate, 3),
         "tokens": sum(answer.tokens for answer in answers),
