@@ -11,11 +11,13 @@ import threading
 import time
 
 GRACE_S = 5.0
+WATCH = "owner-watch"
+"""Name of the watching thread; it only ever waits in one read, so the process may still fork."""
 
 
 def die_with_stdin() -> None:
     """Watch stdin in a thread; at its end, kill this process's whole group."""
-    threading.Thread(target=_watch, name="owner-watch", daemon=True).start()
+    threading.Thread(target=_watch, name=WATCH, daemon=True).start()
 
 
 def _watch() -> None:

@@ -13,7 +13,7 @@ import sys
 import types
 from pathlib import Path
 
-from sgl_spec.sglang_plugin import cpu_models, cpu_start
+from sgl_spec.sglang_plugin import cpu_imports, cpu_models, cpu_start, shared_tokenizer
 
 CPU_ENGINE_VARIABLE = "SGLANG_USE_CPU_ENGINE"
 
@@ -45,8 +45,10 @@ def activate() -> None:
     if has_accelerator() or "sgl_kernel" in sys.modules:
         return
     os.environ.setdefault(CPU_ENGINE_VARIABLE, "1")
+    cpu_imports.apply()
     cpu_start.apply()
     cpu_models.apply()
+    shared_tokenizer.apply()
     if has_cpu_kernels(folder) or os.environ[CPU_ENGINE_VARIABLE] != "1":
         return
     install_stand_in(folder)

@@ -6,8 +6,9 @@ is then brought to the state of a spawned one (`leave_parent`) and runs the spaw
 ``multiprocessing``, so that what SGLang sees is the same: a direct child of the main process, the main
 module imported as ``__mp_main__``, no file descriptor, signal handler or log handler of the parent.
 
-A fork is only right in a process of one thread, whose environment is still the one that its libraries
-were loaded with. `obstacle` and a look at the threads after the fork decide; otherwise the stock spawn runs.
+A fork is only right in a process of one thread (that of `sgl_spec.orphans` only waits and does not count)
+whose environment is still the one that its libraries were loaded with. `obstacle` and a look at the
+threads after the fork decide; otherwise the stock spawn runs.
 """
 
 import ctypes
@@ -23,6 +24,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from sgl_spec.errors import UpstreamError
+from sgl_spec.orphans import WATCH
+from sgl_spec.sglang_plugin import shared_tokenizer
 from sgl_spec.sglang_plugin.child_state import leave_parent
 from sgl_spec.sglang_plugin.import_hooks import after_import
 
@@ -101,6 +104,13 @@ def thread_count() -> int:
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208 (hot: one call, no Path objects)
 
 
+def watch_threads() -> int:
+    """Return how many threads of `sgl_spec.orphans` run: they hold no lock, so a fork may ignore them."""
+    import threading
+
+    return sum(thread.name == WATCH for thread in threading.enumerate())
+
+
 def resident_bytes() -> int:
     """Return this process's resident memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -115,7 +125,7 @@ def obstacle() -> str | None:
         return f"{changed[0][0]} was changed after the import of sglang"
     if os.fsdecode(spawn.get_executable()) != sys.executable:
         return "SGLang wants another interpreter for it"
-    if threading.active_count() > 1:
+    if threading.active_count() > 1 + watch_threads():
         return "the main process has other threads"
     if resident_bytes() > MAX_RESIDENT:
         return f"the main process holds more than {MAX_RESIDENT >> 30} GiB"
@@ -127,8 +137,10 @@ class ForkPopen(popen_spawn_posix.Popen):
 
     def _launch(self, process_obj: Any) -> None:
         reason = obstacle()
-        if reason is None and self._fork(process_obj):
-            return
+        if reason is None:
+            shared_tokenizer.build_for(process_obj._args)
+            if self._fork(process_obj):
+                return
         reason = reason or "a library of the main process has threads"
         logger.info("%s imports its modules anew (a fork would be faster): %s.", process_obj.name, reason)
         self._fds: list[int] = []
@@ -148,7 +160,7 @@ class ForkPopen(popen_spawn_posix.Popen):
         os.close(child_r)
         os.close(child_w)
         # OpenBLAS ends its threads before a fork: only now those of other libraries can be told.
-        if thread_count() > 1:
+        if thread_count() > 1 + watch_threads():
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(parent_r)

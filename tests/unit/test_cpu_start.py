@@ -14,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from sgl_spec.errors import UpstreamError
-from sgl_spec.sglang_plugin import cpu_models, cpu_start, import_hooks
+from sgl_spec.sglang_plugin import cpu_imports, cpu_models, cpu_start, import_hooks, shared_tokenizer
 
 
 @pytest.fixture
@@ -86,6 +86,32 @@ def test_code_runs_around_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(RuntimeError, match="already"):
         import_hooks.after_import("waited_for", seen.append)
     del sys.modules["waited_for"], import_hooks._around["waited_for"]
+
+
+def test_gpu_packages_are_hidden_from_sglang_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_imports, "importer", lambda: "sglang")
+    for name in cpu_imports.GPU_PACKAGES:
+        with pytest.raises(ModuleNotFoundError, match="GPU"):
+            cpu_imports.HiddenFromSglang.find_spec(name)
+    assert cpu_imports.HiddenFromSglang.find_spec("torch") is None
+    monkeypatch.setattr(cpu_imports, "importer", lambda: "elsewhere")
+    assert cpu_imports.HiddenFromSglang.find_spec("flashinfer") is None
+
+
+def test_the_importer_is_the_module_with_the_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "not_there":
+                seen.append(cpu_imports.importer())
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    exec("try:\n    import not_there\nexcept ImportError: pass", {"__name__": "sglang.some.module"})
+    assert seen == ["sglang"]
+    assert importlib.util.find_spec("not_there") is None
+    assert seen == ["sglang", ""]
 
 
 def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,3 +230,13 @@ def test_the_engines_multiprocessing_is_the_real_one_but_for_processes() -> None
     assert shim.Pipe == multiprocessing.Pipe
     assert shim.Process is cpu_start.EngineProcess
     assert issubclass(shim.Process, multiprocessing.process.BaseProcess)
+
+
+def test_a_tokenizer_is_built_once_per_process() -> None:
+    module = SimpleNamespace(get_tokenizer=lambda path, **options: [path, options])
+    shared_tokenizer.install(module)
+    first = module.get_tokenizer("a", revision=None, tokenizer_mode="auto")
+    assert module.get_tokenizer("a", tokenizer_mode="auto", revision=None) is first
+    assert module.get_tokenizer("a", tokenizer_mode="slow", revision=None) is not first
+    with pytest.raises(UpstreamError, match="get_tokenizer"):
+        shared_tokenizer.install(SimpleNamespace())
