@@ -8,6 +8,7 @@ from typing import Any
 
 from sgl_spec.config import SpecConfig
 from sgl_spec.errors import ConfigError, VocabularyError
+from sgl_spec.unsupported import refuse
 
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 
@@ -17,6 +18,7 @@ def check_start(config: SpecConfig, server_args: Mapping[str, Any], host: str, p
 
     Returns "name=value (reason)" of each setting that was worked out on the way.
     """
+    refuse(server_args.get)
     found = []
     check_draft_flags(config, server_args)
     check_folder("model_path", config.model_path)
@@ -31,10 +33,7 @@ def check_draft_flags(config: SpecConfig, server_args: Mapping[str, Any]) -> Non
     """SGLang's three flags for the draft length must agree with ours where they are given too."""
     steps = server_args.get("speculative_num_steps")
     tokens = server_args.get("speculative_num_draft_tokens")
-    topk = server_args.get("speculative_eagle_topk")
     ours = config.num_speculative_tokens
-    if topk not in (None, 1):
-        raise ConfigError(f"speculative_eagle_topk={topk}: sgl-spec drafts chains; leave it out or use 1")
     if steps is not None and tokens is not None and tokens != steps + 1:
         raise ConfigError(
             f"speculative_num_steps={steps} and speculative_num_draft_tokens={tokens} contradict each other "

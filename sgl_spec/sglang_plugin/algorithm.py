@@ -6,8 +6,8 @@ from sglang.srt.arg_groups.overrides import resolving_view
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
 from sgl_spec.config import SpecConfig
-from sgl_spec.errors import ConfigError
 from sgl_spec.sglang_plugin import cpu_attention
+from sgl_spec.unsupported import refuse
 
 NAME = "SGL_SPEC"
 DEFAULT_MAX_RUNNING_REQUESTS = 48  # as SGLang's own draft-model algorithms
@@ -46,7 +46,7 @@ class SglSpecAlgorithm(CustomSpecAlgo):
     def handle_server_args(self, server_args: Any) -> None:
         """Derive SGLang's settings from ours; refuse what the round does not support."""
         config = config_of(server_args)
-        refuse(server_args)
+        refuse(lambda name: getattr(server_args, name, None))
         self.draft_model = bool(config.draft_model_paths)
         server_args.speculative_eagle_topk = 1
         server_args.speculative_num_steps = max(config.k_max, 1)
@@ -71,23 +71,3 @@ def config_of(server_args: Any) -> SpecConfig:
     if view.speculative_num_steps is not None:
         values["num_speculative_tokens"] = view.speculative_num_steps
     return SpecConfig.parse(values)
-
-
-def refuse(args: Any) -> None:
-    """Raise ConfigError for settings under which the round would be wrong or is untested."""
-    if args.speculative_eagle_topk not in (None, 1):
-        raise ConfigError(
-            f"speculative_eagle_topk={args.speculative_eagle_topk}: {NAME} drafts chains; leave it out or use 1"
-        )
-    for knob, value in (("pp_size", args.pp_size), ("dp_size", args.dp_size)):
-        if value and value > 1:
-            raise ConfigError(
-                f"{knob}={value} is not supported with {NAME}: use 1, tensor parallelism (--tp-size), "
-                "or several servers behind sglang-router"
-            )
-    if args.disaggregation_mode not in (None, "null"):
-        raise ConfigError(
-            f"disaggregation_mode={args.disaggregation_mode} is not supported with {NAME}: leave it out"
-        )
-    if args.enable_hierarchical_cache:
-        raise ConfigError(f"enable_hierarchical_cache=True is not supported with {NAME}: leave it out")

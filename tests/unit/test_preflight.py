@@ -68,6 +68,21 @@ def test_contradicting_draft_lengths(target):
     refuse("chains", model_path=target, speculative_eagle_topk=4)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("pp_size", 2),
+        ("dp_size", 2),
+        ("enable_dp_attention", True),
+        ("enable_hierarchical_cache", True),
+        ("disaggregation_mode", "prefill"),
+        ("speculative_eagle_topk", 4),
+    ],
+)
+def test_settings_without_a_path(target, setting, value):
+    refuse(f"{setting}={value}", model_path=target, **{setting: value})
+
+
 def test_an_unknown_name_and_its_neighbour(target):
     refuse("did you mean 'num_speculative_tokens'", model_path=target, num_speculative_token=3)
     refuse("did you mean 'context_length'", model_path=target, contxt_length=3)

@@ -1,0 +1,29 @@
+"""Server settings of SGLang under which the round would be wrong or was never tried."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sgl_spec.errors import ConfigError
+
+ONE_ONLY = ("pp_size", "dp_size")
+OFF_ONLY = ("enable_dp_attention", "enable_hierarchical_cache")
+
+
+def refuse(read: Callable[[str], Any]) -> None:
+    """Raise ConfigError for the first such setting; `read` returns a setting by its name, None if it is not given."""
+    topk = read("speculative_eagle_topk")
+    if topk not in (None, 1):
+        raise ConfigError(f"speculative_eagle_topk={topk}: sgl-spec drafts chains; leave it out or use 1")
+    for knob in ONE_ONLY:
+        value = read(knob)
+        if value and int(value) > 1:
+            raise ConfigError(
+                f"{knob}={value} is not supported with sgl-spec: use 1, tensor parallelism (tp_size), "
+                "or several servers behind sglang-router"
+            )
+    for knob in OFF_ONLY:
+        if read(knob):
+            raise ConfigError(f"{knob}=True is not supported with sgl-spec: leave it out")
+    mode = read("disaggregation_mode")
+    if mode not in (None, "null"):
+        raise ConfigError(f"disaggregation_mode={mode} is not supported with sgl-spec: leave it out")
