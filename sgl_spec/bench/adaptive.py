@@ -28,7 +28,7 @@ MIX = "mix"
 def adaptive(
     target: TargetOption = None,
     draft: DraftOption = None,
-    prompts: Annotated[int, prompts_option()] = 5,
+    prompts: Annotated[int, prompts_option()] = 4,
     max_new_tokens: TokensOption = 64,
     quick: QuickFlag = False,
     save: SaveFlag = False,

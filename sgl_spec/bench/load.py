@@ -77,7 +77,7 @@ class Client:
         how: Ask,
     ) -> Answer:
         each = [options] * count if options is None or isinstance(options, dict) else list(options)
-        body["sampling_params"] = [_sampling(how, one) for one in each]
+        body["sampling_params"] = [sampling(how, one) for one in each]
         started = time.perf_counter()
         found = self.post(body)
         seconds = time.perf_counter() - started
@@ -99,7 +99,8 @@ class Client:
         return answer.json()
 
 
-def _sampling(how: Ask, options: dict[str, Any] | None) -> dict[str, Any]:
+def sampling(how: Ask, options: dict[str, Any] | None) -> dict[str, Any]:
+    """The request's ``sampling_params``."""
     params: dict[str, Any] = {
         "max_new_tokens": how.max_new_tokens,
         "temperature": how.temperature,

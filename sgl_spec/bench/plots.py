@@ -17,6 +17,7 @@ PLOTTED = {
     "verify-cost": (("K",), "ours_ms"),
     "overhead": (("batch", "arm"), "outside_forwards"),
     "sweep": (("temperature", "arm"), "ratio_to_plain"),
+    "load": (("at_once", "arm"), "tokens_per_s"),
     "peers": (("engine", "mode", "requests"), "tokens_per_s"),
 }
 STYLE = """
@@ -67,7 +68,7 @@ def plot(result: Result) -> str:
     names, figure_of = PLOTTED[result.name]
     rows = [row for row in result.rows if row.get(figure_of) is not None]
     labels = [
-        " · ".join(f"{name}={row[name]}" if name in ("K", "batch") else str(row[name]) for name in names)
+        " · ".join(f"{name}={row[name]}" if name in ("K", "batch", "at_once") else str(row[name]) for name in names)
         for row in rows
     ]
     figure = Figure(figsize=(8, 0.6 + 0.28 * len(rows)), layout="constrained")

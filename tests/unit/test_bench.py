@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from sgl_spec.bench.ab import PLAIN, Arm, ask_in_turn, mean_ratio, ratio, summary
+from sgl_spec.bench.concurrency import percentile
 from sgl_spec.bench.edits import edits, some_edits
 from sgl_spec.bench.engine import pair
 from sgl_spec.bench.load import Answer, Ask, Client
@@ -131,6 +132,12 @@ def test_provenance_names_no_folder():
 def test_no_prompt_is_repeated(task):
     found = requests(task, 30)
     assert len(set(found)) == 30
+
+
+def test_percentiles_lie_between_neighbours():
+    assert percentile([1.0, 2.0, 3.0], 50) == 2.0
+    assert percentile([1.0, 2.0], 95) == pytest.approx(1.95)
+    assert percentile([4.0], 99) == 4.0
 
 
 def test_wrong_amounts_are_one_sentence():
