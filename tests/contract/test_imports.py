@@ -24,8 +24,9 @@ for name in sys.argv[1:]:
 
 def modules() -> list[str]:
     """Every engine-free module, those that may load torch last, so that they hide nobody's import."""
+    foreign = set((ROOT / "bench" / "peers").glob("run_*.py"))  # scripts that run in the peers' own environments
     files = [ROOT / f"{name}.py" for name in SINGLE] + [
-        f for d in ENGINE_FREE for f in (ROOT / d).rglob("*.py")
+        f for d in ENGINE_FREE for f in (ROOT / d).rglob("*.py") if f not in foreign
     ]
     paths = [file.relative_to(ROOT.parent).with_suffix("") for file in files if file.is_file()]
     names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
