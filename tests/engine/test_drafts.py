@@ -91,6 +91,26 @@ def test_forks_and_long_texts(server):
     assert ids(server.generate(texts, fixed(4), max_new_tokens=12)) == plain
 
 
+@pytest.mark.parametrize("source", ["model", "prompt", "cache", "prediction", "all"])
+def test_each_source_alone_and_all_together_keep_the_text(demo_server, reference, source):
+    nothing = fixed(5, draft_model=False, cache=False, prompt_lookup=False, draft_confidence=0.0)
+    for number in range(2):  # the second time the cache knows the answers
+        for prompt, expected in zip(PROMPTS[2:8], reference[2:8], strict=True):
+            options = {
+                "model": {**nothing, "draft_model": True},
+                "prompt": {**nothing, "prompt_lookup": True},
+                "cache": {**nothing, "cache": True, "namespace": "sources"},
+                "prediction": {**nothing, "prediction": [*expected[:9], 7, *expected[11:]]},
+                "all": {**fixed(5), "prediction": expected[:12], "namespace": "sources"},
+            }[source]
+            answer = demo_server.generate(prompt, options)
+            assert answer["output_ids"] == expected
+            counts = answer["meta_info"]["sgl_spec"]["accepted_by_source"]
+            if source in ("model", "prediction") or (source == "cache" and number):
+                assert set(counts) == {source}
+                assert counts[source]["accepted"] > 0 or source == "model"
+
+
 PREFIX = " ".join(f"Lamp {i} stands in room {i * 5 % 11}." for i in range(30))
 
 

@@ -33,9 +33,7 @@ def test_eos_inside_an_accepted_run(self_server):
 
 
 def test_eos_ignored(self_server):
-    assert (
-        same(self_server, SAY_OK, max_new_tokens=40, ignore_eos=True)["meta_info"]["completion_tokens"] == 40
-    )
+    assert same(self_server, SAY_OK, max_new_tokens=40, ignore_eos=True)["meta_info"]["completion_tokens"] == 40
 
 
 @pytest.mark.parametrize("stop", [[" test"], ["s"], ["is a"], [".", "\n"]])
@@ -54,12 +52,8 @@ def test_nothing_to_generate(self_server):
 
 
 def test_logprobs_of_every_token(self_server):
-    plain = self_server.generate(
-        PROMPTS[0], PLAIN, return_logprob=True, top_logprobs_num=3, max_new_tokens=16
-    )
-    guess = self_server.generate(
-        PROMPTS[0], GUESS, return_logprob=True, top_logprobs_num=3, max_new_tokens=16
-    )
+    plain = self_server.generate(PROMPTS[0], PLAIN, return_logprob=True, top_logprobs_num=3, max_new_tokens=16)
+    guess = self_server.generate(PROMPTS[0], GUESS, return_logprob=True, top_logprobs_num=3, max_new_tokens=16)
     for key in ("output_token_logprobs", "output_top_logprobs"):
         assert len(guess["meta_info"][key]) == len(guess["output_ids"])
     for (ours, our_id, _), (theirs, their_id, _) in zip(

@@ -41,9 +41,7 @@ def test_greedy_requests_beside_sampled_ones_keep_their_text(self_server, refere
     prompts = [PROMPTS[i] for i in (0, 1, 2, 3, 4, 5, 6)]
     body = {
         "text": prompts,
-        "sampling_params": [
-            {"max_new_tokens": 24, "custom_params": {"sgl_spec": GUESS}, **one} for one in sampling
-        ],
+        "sampling_params": [{"max_new_tokens": 24, "custom_params": {"sgl_spec": GUESS}, **one} for one in sampling],
     }
     answers = httpx.post(f"{self_server.url}/generate", json=body, timeout=300).json()
     for i in (0, 2, 6):  # top_k = 1 is greedy at any temperature

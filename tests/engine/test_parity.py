@@ -64,9 +64,7 @@ def test_random_guesses_are_not_accepted(bad_server):
 
 def test_lengths_differ_within_a_batch_and_over_rounds(self_server, reference):
     options = [fixed(k) for k in (0, 1, 2, 3, 5, 8, 4, 7)]
-    sampling = [
-        {"temperature": 0.0, "max_new_tokens": 24, "custom_params": {"sgl_spec": one}} for one in options
-    ]
+    sampling = [{"temperature": 0.0, "max_new_tokens": 24, "custom_params": {"sgl_spec": one}} for one in options]
     body = {"text": PROMPTS[:8], "sampling_params": sampling}
     assert ids(httpx.post(f"{self_server.url}/generate", json=body, timeout=300).json()) == reference[:8]
 
