@@ -118,8 +118,10 @@ class LlamaForward:
         head: PackedLinear,
         orders: list[tuple[int, int, float]],
         token_ids: torch.Tensor | None = None,
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Draft a greedy chain for each order in one call: (tokens, their probabilities under this model).
+    ) -> tuple[list[list[int]], list[list[float]], float]:
+        """Draft a greedy chain for each order in one call: (tokens, their probabilities under this model, seconds).
+
+        The seconds are those of the first forward, its logits included.
 
         One forward over the given tokens (as in `forward`), then one per further token over the requests that
         still go on; the new tokens' keys go to the slots that `req_to_token` already names for their positions.
@@ -137,7 +139,7 @@ class LlamaForward:
         probabilities = torch.empty(len(orders), max(most, 1))
         lengths = torch.empty(len(orders), dtype=torch.int64)
         names = None if token_ids is None else token_ids.to(torch.int64).contiguous()
-        self._native.chain(
+        first_s: float = self._native.chain(
             *(tensor.data_ptr() for tensor in whole),
             ids.shape[0],
             req_to_token.data_ptr(),
@@ -154,4 +156,5 @@ class LlamaForward:
         return (
             [row[:n] for row, n in zip(tokens.tolist(), kept, strict=True)],
             [row[:n] for row, n in zip(probabilities.tolist(), kept, strict=True)],
+            first_s,
         )

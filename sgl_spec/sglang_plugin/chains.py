@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from sgl_spec.sglang_plugin.cpu_llama import FusedPass, last_rows
 from sgl_spec.sglang_plugin.passes import Span, StockPass
 from sgl_spec.verify.processors import Filters, target_probs
 from sgl_spec.verify.seeded import seeded_tokens
@@ -63,6 +64,27 @@ class Chains:
     draft_rows: int = 0
 
 
+def greedy_chains(forward: FusedPass, orders: list[ChainOrder], hot_ids: torch.Tensor | None) -> Chains:
+    """Draft all chains in one call of the fused kernels: as `draft_chains` does it pass by pass for greedy orders."""
+    started = time.perf_counter()
+    spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
+    limits = [(row, o.count, o.stop_below) for row, o in zip(last_rows(spans), orders, strict=True)]
+    tokens, _, first_s = forward.fused.greedy_chains(
+        *forward.inputs(spans), forward.req_to_token, forward.head, limits, hot_ids
+    )
+    # A pass followed each guess but one that completed its chain.
+    steps = [min(len(said), order.count - 1) for said, order in zip(tokens, orders, strict=True)]
+    return Chains(
+        tokens,
+        [[None] * len(said) for said in tokens],
+        catchup_ms=first_s * 1e3,
+        catchup_tokens=sum(len(span.tokens) for span in spans),
+        draft_ms=(time.perf_counter() - started - first_s) * 1e3,
+        draft_steps=max(steps),
+        draft_rows=sum(steps),
+    )
+
+
 def draft_chains(
     forward: StockPass,
     orders: list[ChainOrder],
@@ -74,6 +96,8 @@ def draft_chains(
 
     `hot_ids` [H] are the tokens of the logits' columns; `fed` is what the draft reads for each, None: the same.
     """
+    if isinstance(forward, FusedPass) and fed is None and all(order.sampling is None for order in orders):
+        return greedy_chains(forward, orders, hot_ids)
     started = time.perf_counter()
     spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
     logits = forward.logits(spans, every_row=False)

@@ -14,6 +14,7 @@ from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
+from sgl_spec.cpu.attention import attend
 from sgl_spec.errors import ConfigError
 from sgl_spec.sglang_plugin import cpu_llama
 
@@ -80,13 +81,14 @@ class CpuAttentionBackend(AttentionBackend):
         if save_kv_cache and k is not None:
             self.pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, None), k, v)
         return attend(
-            q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim),
+            q.reshape(-1, layer.tp_q_head_num * layer.qk_head_dim),
             self.pool.get_key_buffer(layer.layer_id),
             self.pool.get_value_buffer(layer.layer_id),
             self.req_to_token,
             self.rows,
             forward_batch.positions + 1,
             layer.scaling,
+            layer.logit_cap,
         )
 
     forward_decode = forward_extend
@@ -94,39 +96,6 @@ class CpuAttentionBackend(AttentionBackend):
     def support_triton(self) -> bool:
         """Triton needs an accelerator."""
         return False
-
-
-def attend(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    req_to_token: torch.Tensor,
-    rows: torch.Tensor,
-    kv_lens: torch.Tensor,
-    scale: float,
-) -> torch.Tensor:
-    """Causal grouped-query attention over the pool.
-
-    q [T, Hq, D]; keys, values [slots, Hkv, D]; rows, kv_lens [T]; returns [T, Hq * D].
-    """
-    tokens, heads, _ = q.shape
-    out = torch.empty_like(q)
-    start = 0
-    for row, count in zip(*(part.tolist() for part in torch.unique_consecutive(rows, return_counts=True)), strict=True):
-        end = start + count
-        length = int(kv_lens[end - 1])
-        slots = req_to_token[row, :length].long()
-        mask = torch.arange(length)[None, :] < kv_lens[start:end, None]
-        out[start:end] = torch.nn.functional.scaled_dot_product_attention(
-            q[start:end].movedim(0, 1)[None],
-            keys[slots].movedim(0, 1)[None],
-            values[slots].movedim(0, 1)[None],
-            attn_mask=mask[None, None],
-            scale=scale,
-            enable_gqa=heads != keys.shape[1],
-        )[0].movedim(0, 1)
-        start = end
-    return out.reshape(tokens, -1)
 
 
 class ChainDraftBackend:

@@ -40,14 +40,6 @@ def assign_draft_cache_locs_contiguous_cpu(
     out_cache_loc.copy_(req_to_token[req_pool_indices.long()[:, None], columns].reshape(-1))
 
 
-def _ragged(start: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (row, column) of every cell in the half-open ranges [start_i, end_i), row by row."""
-    lengths = (end - start).long()
-    rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-    offsets = torch.arange(int(lengths.sum())) - torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
-    return rows, start.long()[rows] + offsets
-
-
 def assign_extend_cache_locs_cpu(
     req_pool_indices: torch.Tensor,
     req_to_token: torch.Tensor,
@@ -57,8 +49,10 @@ def assign_extend_cache_locs_cpu(
     pool_len: int,
 ) -> None:
     """Write each request's slots [start, end) into `out_cache_loc`, request after request."""
-    rows, columns = _ragged(start_offset, end_offset)
-    out_cache_loc[: len(rows)] = req_to_token[req_pool_indices.long()[rows], columns].to(out_cache_loc.dtype)
+    done = 0
+    for row, start, end in zip(req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True):
+        out_cache_loc[done : done + end - start] = req_to_token[row, start:end]
+        done += end - start
 
 
 def assign_req_to_token_pool_cpu(
@@ -70,8 +64,10 @@ def assign_req_to_token_pool_cpu(
     pool_len: int,
 ) -> None:
     """Write `out_cache_loc` (request after request) into the requests' columns [start, end)."""
-    rows, columns = _ragged(start_offset, end_offset)
-    req_to_token[req_pool_indices.long()[rows], columns] = out_cache_loc[: len(rows)].to(req_to_token.dtype)
+    done = 0
+    for row, start, end in zip(req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True):
+        req_to_token[row, start:end] = out_cache_loc[done : done + end - start]
+        done += end - start
 
 
 def build_draft_decode_metadata_cpu(

@@ -26,11 +26,22 @@ def own_bias(layer: torch.nn.Module) -> torch.Tensor | None:
     return getattr(layer, "bias", None)
 
 
+def storage_of(weight: torch.Tensor, storage: Storage) -> Storage:
+    """Return how to keep `weight`: bf16 also where that changes no number, as in checkpoints in bf16.
+
+    Results are then the same bit for bit as with `storage="fp32"`, from half the bytes.
+    """
+    if storage != "fp32":
+        return storage
+    exact = all(torch.equal(part.bfloat16().float(), part.float()) for part in (weight[:1], weight))
+    return "bf16" if exact else "fp32"
+
+
 def packed_head(lm_head: Any) -> PackedLinear:
     """Return the packed output head, made at its first use; a tied head keeps its weight for the embedding."""
     packed = getattr(lm_head, PACKED, None)
     if packed is None:
-        packed = PackedLinear(lm_head.weight, storage=_storage)
+        packed = PackedLinear(lm_head.weight, storage=storage_of(lm_head.weight, _storage))
         setattr(lm_head, PACKED, packed)
     return packed
 
@@ -47,7 +58,8 @@ def install(storage: Storage) -> str:
 
     def pack(self: UnquantizedLinearMethod, layer: torch.nn.Module) -> None:
         if layer.weight.ndim == 2 and layer.weight.dtype in (torch.float32, torch.bfloat16):
-            setattr(layer, PACKED, PackedLinear(layer.weight, own_bias(layer), storage=storage))
+            kept = storage_of(layer.weight, storage)
+            setattr(layer, PACKED, PackedLinear(layer.weight, own_bias(layer), storage=kept))
             layer.weight.data = layer.weight.new_empty(0, layer.weight.shape[1])
 
     def apply(

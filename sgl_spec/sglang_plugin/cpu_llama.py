@@ -1,5 +1,6 @@
 """Llama-family models of SGLang through the fused CPU forward, for prefill, decode, verify and drafting alike."""
 
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -111,19 +112,26 @@ class FusedPass(StockPass):
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """As `StockPass.logits`."""
+        hidden = self.fused(*self.inputs(spans), self.req_to_token)
+        return self.head(hidden if every_row else hidden[last_rows(spans)])
+
+    def inputs(self, spans: list[Span]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return ids, positions, slots and rows of all tokens, int64 [sum of lengths] each."""
         ids: list[int] = []
         positions: list[int] = []
         rows: list[int] = []
-        last: list[int] = []
         for span in spans:
             count = len(span.tokens)
             ids += span.tokens
             positions += range(span.start, span.start + count)
             rows += [span.pool_row] * count
-            last.append(len(ids) - 1)
         at = torch.tensor([ids, positions, rows])
-        hidden = self.fused(at[0], at[1], self.req_to_token[at[2], at[1]].long(), at[2], self.req_to_token)
-        return self.head(hidden if every_row else hidden[last])
+        return at[0], at[1], self.req_to_token[at[2], at[1]].long(), at[2]
+
+
+def last_rows(spans: list[Span]) -> list[int]:
+    """Return where each request's last token stands among all tokens of the pass."""
+    return [end - 1 for end in accumulate(len(span.tokens) for span in spans)]
 
 
 def make_pass(runner: Any, hot_ids: torch.Tensor | None = None, head_storage: Storage = "fp32") -> StockPass:

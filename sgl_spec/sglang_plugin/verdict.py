@@ -7,6 +7,7 @@ import torch
 from sglang.srt.layers.sampler import apply_custom_logit_processor
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
 
+from sgl_spec.cpu.argmax import argmax
 from sgl_spec.sglang_plugin.chains import Sampling, filters
 from sgl_spec.sglang_plugin.guesses import Guessed
 from sgl_spec.sglang_plugin.requests import EVERY_TOKEN, Track
@@ -51,7 +52,7 @@ def judge(
     drafts = drafts.reshape(len(lens), stride - 1)
     counts = torch.tensor(lens)
     if all(t.sampling is None for t in tracks):
-        return Verdict(*accept_greedy(drafts, counts, padded(logits.argmax(dim=-1), lens)))
+        return Verdict(*accept_greedy(drafts, counts, padded(argmax(logits), lens)))
     samplings = [t.sampling or GREEDY for t in tracks]
     p = target_probs(logits, _row_filters(samplings, rows))
     verdict = Verdict(

@@ -154,3 +154,12 @@ def test_bad_input_is_one_sentence():
     ]:
         with pytest.raises(ConfigError, match=word):
             call()
+
+
+def test_numbers_that_are_bf16_give_the_same_results_bit_for_bit_from_half_the_bytes():
+    generator = torch.Generator().manual_seed(8)
+    weight = torch.randn(37, 50, generator=generator).bfloat16().float()
+    x = torch.randn(7, 50, generator=generator)
+    whole, half = PackedLinear(weight), PackedLinear(weight, storage="bf16")
+    assert torch.equal(whole(x), half(x))
+    assert half.memory_bytes < whole.memory_bytes

@@ -148,7 +148,8 @@ def test_greedy_chains_are_those_of_single_steps(hot):
     rows = torch.tensor([0, 0, 1])
     inputs = (torch.cat([ids[r][read[r] :] for r in (0, 1)]), at, table[rows, at].long(), rows, table)
     everything = [(1, counts[0], 0.0), (2, counts[1], 0.0)]
-    tokens, probabilities = fused.greedy_chains(*inputs, head, everything, names if hot else None)
+    tokens, probabilities, first_s = fused.greedy_chains(*inputs, head, everything, names if hot else None)
+    assert first_s > 0.0
     for r in (0, 1):
         assert tokens[r] == expected[r][0]
         assert probabilities[r] == pytest.approx(expected[r][1], rel=1e-4)

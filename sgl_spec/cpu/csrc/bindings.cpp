@@ -37,6 +37,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                         s[0]);
         });
   m.def("get_threads", &sgl_spec::get_threads);
+  // The index of each row's maximum, for rows of x [rows, n].
+  m.def("argmax",
+        [](uintptr_t x, int64_t rows, int64_t n, uintptr_t out) {
+          const auto& kernels = sgl_spec::kernels_for("");
+          for (int64_t i = 0; i < rows; ++i) at<int64_t>(out)[i] = kernels.argmax(at<const float>(x) + i * n, n, nullptr);
+        },
+        py::call_guard<py::gil_scoped_release>());
 
   py::class_<PackedLinear>(m, "PackedLinear")
       .def(py::init([](uintptr_t weight, bool bf16, int64_t n, int64_t k, uintptr_t bias, int storage, const std::string& isa) {
@@ -85,7 +92,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
              std::vector<sgl_spec::ChainOrder> made;
              for (const auto& [last, most, stop] : orders) made.push_back({last, most, stop});
              py::gil_scoped_release free;
-             self.chain({at<const int64_t>(ids), at<const int64_t>(positions), at<const int64_t>(slots),
+             return self.chain({at<const int64_t>(ids), at<const int64_t>(positions), at<const int64_t>(slots),
                          at<const int64_t>(rows), count, at<const int32_t>(req_to_token), row_stride},
                         head, at<const int64_t>(token_ids), made, stride, at<int64_t>(tokens), at<float>(probabilities),
                         at<int64_t>(lengths));

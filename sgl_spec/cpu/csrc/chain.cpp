@@ -1,12 +1,13 @@
 #include "llama.h"
 
+#include <chrono>
 #include <cstring>
 
 namespace sgl_spec {
 
-void Llama::chain(const LlamaTokens& tokens, const PackedLinear& head, const int64_t* ids,
-                  const std::vector<ChainOrder>& orders, int64_t stride, int64_t* tokens_out, float* probabilities,
-                  int64_t* lengths) const {
+double Llama::chain(const LlamaTokens& tokens, const PackedLinear& head, const int64_t* ids,
+                    const std::vector<ChainOrder>& orders, int64_t stride, int64_t* tokens_out, float* probabilities,
+                    int64_t* lengths) const {
   const int64_t hidden = shape_.hidden, vocab = head.n();
   std::vector<float> states(tokens.count * hidden), logits(orders.size() * vocab), survival(orders.size(), 1.0f);
   std::vector<int64_t> going, next_ids, positions, slots, rows;
@@ -14,11 +15,13 @@ void Llama::chain(const LlamaTokens& tokens, const PackedLinear& head, const int
     lengths[i] = 0;
     if (orders[i].count > 0) going.push_back(static_cast<int64_t>(i));
   }
+  const auto started = std::chrono::steady_clock::now();
   forward(tokens, states.data());
   std::vector<float> lasts(going.size() * hidden);
   for (std::size_t at = 0; at < going.size(); ++at)
     std::memcpy(lasts.data() + at * hidden, states.data() + orders[going[at]].last * hidden, hidden * sizeof(float));
   head.forward(lasts.data(), hidden, static_cast<int64_t>(going.size()), logits.data(), vocab);
+  const std::chrono::duration<double> first = std::chrono::steady_clock::now() - started;
   while (!going.empty()) {
     std::vector<int64_t> live;
     next_ids.clear(), positions.clear(), slots.clear(), rows.clear();
@@ -39,12 +42,13 @@ void Llama::chain(const LlamaTokens& tokens, const PackedLinear& head, const int
       slots.push_back(tokens.req_to_token[row * tokens.row_stride + position]);
     }
     going.swap(live);
-    if (going.empty()) return;
+    if (going.empty()) break;
     const int64_t count = static_cast<int64_t>(going.size());
     forward({next_ids.data(), positions.data(), slots.data(), rows.data(), count, tokens.req_to_token, tokens.row_stride},
             states.data());
     head.forward(states.data(), hidden, count, logits.data(), vocab);
   }
+  return first.count();
 }
 
 }  // namespace sgl_spec

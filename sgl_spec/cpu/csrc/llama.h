@@ -45,9 +45,10 @@ class Llama {
   void forward(const LlamaTokens& tokens, float* out) const;
 
   // Greedy chains: one forward over `tokens`, then one per further token over the requests still going. The head's
-  // row i is token ids[i] (null: token i). tokens_out and probabilities [orders, stride]; lengths [orders].
-  void chain(const LlamaTokens& tokens, const PackedLinear& head, const int64_t* ids, const std::vector<ChainOrder>& orders,
-             int64_t stride, int64_t* tokens_out, float* probabilities, int64_t* lengths) const;
+  // row i is token ids[i] (null: token i). tokens_out and probabilities [orders, stride]; lengths [orders]. Returns the
+  // seconds of the first forward, its logits included.
+  double chain(const LlamaTokens& tokens, const PackedLinear& head, const int64_t* ids, const std::vector<ChainOrder>& orders,
+               int64_t stride, int64_t* tokens_out, float* probabilities, int64_t* lengths) const;
 
  private:
   void attention(const LlamaLayer& layer, const LlamaTokens& tokens, float* qkv, float* out) const;

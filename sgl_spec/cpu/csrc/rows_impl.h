@@ -56,24 +56,37 @@ void silu_mul(const float* gate_up, int64_t n, float* out) {
     v_store_part(out + i, silu_times(v_load_part(gate_up + i, n - i, 0.0f), v_load_part(up + i, n - i, 0.0f)), n - i);
 }
 
+// NaN are passed over.
+INLINE float max_of(const float* x, int64_t n) {
+  V most[4] = {v_set(-INFINITY), v_set(-INFINITY), v_set(-INFINITY), v_set(-INFINITY)};
+  int64_t i = 0;
+  for (; i + 4 * kW <= n; i += 4 * kW)
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) most[j] = v_max(v_load(x + i + j * kW), most[j]);
+  float lanes[kW];
+  v_store(lanes, v_max(v_max(most[0], most[1]), v_max(most[2], most[3])));
+  float top = -INFINITY;
+  for (float lane : lanes) top = lane > top ? lane : top;
+  for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
 // The lowest index among equal maxima; NaN are passed over. `probability` may be null.
 int64_t argmax(const float* x, int64_t n, float* probability) {
-  const float lowest = -INFINITY;
-  V most = v_set(lowest);
-  int64_t i = 0;
-  for (; i + kW <= n; i += kW) most = v_max(v_load(x + i), most);
-  if (i < n) most = v_max(v_load_part(x + i, n - i, lowest), most);
-  float lanes[kW];
-  v_store(lanes, most);
-  float top = lowest;
-  for (float lane : lanes) top = lane > top ? lane : top;
+  constexpr int64_t kBlock = 1024;  // only the block that holds the maximum is searched for it
+  float top = -INFINITY;
   int64_t best = 0;
+  for (int64_t block = 0; block < n; block += kBlock) {
+    const float most = max_of(x + block, std::min(kBlock, n - block));
+    if (most > top) top = most, best = block;
+  }
   while (best < n - 1 && x[best] != top) ++best;
   if (x[best] != top) best = 0;
   if (probability) {
     const V shift = v_set(top);
     V sum = v_zero();
-    for (i = 0; i + kW <= n; i += kW) sum = v_add(sum, v_exp(v_sub(v_load(x + i), shift)));
+    int64_t i = 0;
+    for (; i + kW <= n; i += kW) sum = v_add(sum, v_exp(v_sub(v_load(x + i), shift)));
     float total = v_sum(sum);
     for (; i < n; ++i) total += std::exp(x[i] - top);
     *probability = 1.0f / total;
