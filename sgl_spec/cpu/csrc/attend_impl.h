@@ -117,22 +117,52 @@ INLINE float soften(float* s, int from, int count, const AttendArgs& a, Soft* st
   return shrink;
 }
 
+// Which keys of the block that starts at `block` the token t sees: [from, to), empty where to <= from.
+struct Seen {
+  int from, to;
+};
+INLINE Seen seen(const AttendArgs& a, int64_t t, int64_t block) {
+  const int64_t len = a.kv_len[t], first = a.window >= 0 && len > a.window ? len - a.window : 0;
+  const int64_t from = first > block ? first - block : 0, to = len - block < kKeys ? len - block : kKeys;
+  return {static_cast<int>(from < kKeys ? from : kKeys), static_cast<int>(to > 0 ? to : 0)};
+}
+
+constexpr int kMostHeads = 64;
+
+// Query heads [head, head + H) of tokens [begin, end) against one block: first all scores, while the keys are in L1,
+// then all sums of values. The first token that sees the block asks for what comes next: the values, the next keys.
 template <int H>
-__attribute__((noinline)) void attend_block(const AttendArgs& a, const float* q, float* out, Soft* soft,
-                                            const float* const* keys, const float* const* values, int from, int count,
-                                            const float* const* next_keys) {
-  float s[H][kKeys];  // what `scores` leaves alone is set by `soften`
-  float shrink[H];
-  scores<H>(q, a.dim, keys, count, s, next_keys ? values : nullptr, a.v_dim);
-  for (int h = 0; h < H; ++h) shrink[h] = soften(s[h], from, count, a, soft + h);
-  int64_t d = 0;
-  for (; d + 4 * kW <= a.v_dim; d += 4 * kW)
-    weigh<H, 4>(out, a.v_dim, values, d, from, count, s, shrink, d ? nullptr : next_keys, a.dim);
-  for (; d < a.v_dim; d += kW) weigh<H, 1>(out, a.v_dim, values, d, from, count, s, shrink, nullptr, 0);
+__attribute__((noinline)) void attend_block(const AttendArgs& a, int64_t begin, int64_t end, int64_t head, int64_t block,
+                                            Soft (*soft)[kMostHeads], const float* const* keys,
+                                            const float* const* values, const float* const* next_keys) {
+  float s[kAttendTokens][H][kKeys];  // what `scores` leaves alone is set by `soften`
+  float shrink[kAttendTokens][H];
+  const int64_t in_group = head % (a.heads / a.kv_heads);
+  bool first = true;
+  for (int64_t t = begin; t < end; ++t) {
+    const Seen keys_of = seen(a, t, block);
+    if (keys_of.to <= keys_of.from) continue;
+    float(*mine)[kKeys] = s[t - begin];
+    scores<H>(a.q + t * a.ldq + head * a.dim, a.dim, keys, keys_of.to, mine, first && next_keys ? values : nullptr, a.v_dim);
+    for (int h = 0; h < H; ++h)
+      shrink[t - begin][h] = soften(mine[h], keys_of.from, keys_of.to, a, soft[t - begin] + in_group + h);
+    first = false;
+  }
+  for (int64_t t = begin; t < end; ++t) {
+    const Seen keys_of = seen(a, t, block);
+    if (keys_of.to <= keys_of.from) continue;
+    float* out = a.out + (t * a.heads + head) * a.v_dim;
+    int64_t d = 0;
+    for (; d + 4 * kW <= a.v_dim; d += 4 * kW) {
+      weigh<H, 4>(out, a.v_dim, values, d, keys_of.from, keys_of.to, s[t - begin], shrink[t - begin], next_keys, a.dim);
+      next_keys = nullptr;
+    }
+    for (; d < a.v_dim; d += kW)
+      weigh<H, 1>(out, a.v_dim, values, d, keys_of.from, keys_of.to, s[t - begin], shrink[t - begin], nullptr, 0);
+  }
 }
 
 void attend(const AttendArgs& a, int64_t begin, int64_t end, int64_t kv_head) {
-  constexpr int kMostHeads = 64;
   const int64_t group = a.heads / a.kv_heads;
   const int32_t* slots = a.req_to_token + a.row_of_token[begin] * a.columns;
   int64_t longest = 0, start = INT64_MAX;
@@ -159,26 +189,13 @@ void attend(const AttendArgs& a, int64_t begin, int64_t end, int64_t kv_head) {
   locate(start / kKeys * kKeys, now);
   for (int64_t block = start / kKeys * kKeys; block < longest; block += kKeys, now = 1 - now) {
     locate(block + kKeys, 1 - now);
-    const float* const* fetch = keys[1 - now];  // by the first token that reads this block
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t len = a.kv_len[t];
-      const int64_t first = a.window >= 0 && len > a.window ? len - a.window : 0;
-      if (block >= len || block + kKeys <= first) continue;
-      const int count = static_cast<int>(len - block < kKeys ? len - block : kKeys);
-      const int from = static_cast<int>(first > block ? first - block : 0);
-      const float* q = a.q + t * a.ldq + kv_head * group * a.dim;
-      float* out = a.out + (t * a.heads + kv_head * group) * a.v_dim;
-      for (int64_t h = 0; h < group;) {
-        const int64_t heads = group - h < 3 ? group - h : 3;
-        const float* qh = q + h * a.dim;
-        float* oh = out + h * a.v_dim;
-        Soft* state = soft[t - begin] + h;
-        if (heads == 3) attend_block<3>(a, qh, oh, state, keys[now], values[now], from, count, fetch);
-        else if (heads == 2) attend_block<2>(a, qh, oh, state, keys[now], values[now], from, count, fetch);
-        else attend_block<1>(a, qh, oh, state, keys[now], values[now], from, count, fetch);
-        fetch = nullptr;
-        h += heads;
-      }
+    const float* const* fetch = keys[1 - now];
+    for (int64_t h = 0; h < group; h += 3) {
+      const int64_t head = kv_head * group + h;
+      if (group - h == 1) attend_block<1>(a, begin, end, head, block, soft, keys[now], values[now], fetch);
+      else if (group - h == 2) attend_block<2>(a, begin, end, head, block, soft, keys[now], values[now], fetch);
+      else attend_block<3>(a, begin, end, head, block, soft, keys[now], values[now], fetch);
+      fetch = nullptr;
     }
   }
   for (int64_t t = begin; t < end; ++t)

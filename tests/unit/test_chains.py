@@ -1,0 +1,45 @@
+"""Greedy chains in one call of the kernels are those of one pass per token, and report the same passes."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from sgl_spec.cpu.build import load
+from sgl_spec.cpu.linear import PackedLinear
+from tests.unit.test_cpu_llama import pool, toy
+
+pytestmark = pytest.mark.skipif(isinstance(load(), str), reason="no C++ kernels here")
+
+
+@pytest.fixture(scope="module")
+def passes():
+    """The same model as a fused pass, and as one that draft_chains must drive token by token."""
+    from sgl_spec.sglang_plugin.cpu_llama import FusedPass
+    from sgl_spec.sglang_plugin.passes import StockPass
+
+    class Slow(StockPass):
+        def logits(self, spans, every_row):
+            return fused.logits(spans, every_row)
+
+    model, forward = toy(6, 2)
+    runner = SimpleNamespace(device="cpu", req_to_token_pool=SimpleNamespace(req_to_token=pool(2)))
+    fused = FusedPass(runner, forward, PackedLinear(model.lm_head.weight.data * 60))
+    return fused, Slow(runner)
+
+
+@pytest.mark.parametrize("stop_below", [0.0, 0.02, 0.3, 1.0])
+@pytest.mark.parametrize("counts", [(1, 1), (5, 2), (3, 7)])
+def test_one_call_drafts_what_single_passes_draft(passes, counts, stop_below):
+    from sgl_spec.sglang_plugin.chains import ChainOrder, draft_chains
+
+    orders = [
+        ChainOrder(rid=str(row), pool_row=row, read=0, unread=text, count=count, stop_below=stop_below, sampling=None)
+        for row, (text, count) in enumerate(zip(([5, 9, 200, 31], [7, 7, 1]), counts, strict=True))
+    ]
+    one, many = (draft_chains(each, orders, None, torch.Generator()) for each in passes)
+    assert one.tokens == many.tokens
+    assert one.laws == many.laws
+    for name in ("catchup_tokens", "draft_steps", "draft_rows"):
+        assert getattr(one, name) == getattr(many, name), name
+    assert one.catchup_ms > 0.0
