@@ -47,8 +47,9 @@ class Guesser:
             host = min(k, len(known.offer))
             guessed.append(Guessed(known.offer.tokens[:host], [None] * host, known.offer.sources[:host]))
             known.verified = host
-            if k > host and view.model:
-                orders.append(self._order(reqs[i], known, view, ends[i], guessed[i].tokens, k - host))
+            count = min(k, self.draft_model.context_length - ends[i]) - host  # it reads the bonus token, not its last
+            if count > 0 and view.model:
+                orders.append(self._order(reqs[i], known, view, ends[i], guessed[i].tokens, count))
                 owners.append(i)
         if not orders:
             return guessed, None

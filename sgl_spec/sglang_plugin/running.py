@@ -75,7 +75,7 @@ class Running:
             program=known.options.program,
             temperature=known.temperature,
             offers=list(map(Offer, known.offer.sources, known.offer.acceptance)),
-            model=known.options.draft_model and n + limit <= context,
+            model=known.options.draft_model and n < context,
             pending=n + 1 - known.read,
             options=known.options,
         )
