@@ -10,7 +10,8 @@ from typing import Any
 
 from sgl_spec.draft.model import IDS_FILE, read_card, read_hot_ids
 from sgl_spec.errors import ConfigError
-from sgl_spec.train.evaluate import TaskScore, score
+from sgl_spec.train.evaluate import POSITIONS, TaskScore, score
+from sgl_spec.train.gain import Gain, best_length, forward_costs
 from sgl_spec.train.shards import Sequence
 from sgl_spec.train.steptime import step_ms
 from sgl_spec.train.student import student_from
@@ -21,9 +22,13 @@ _SHARED = ("model.embed_tokens.", "lm_head.")  # what the target holds already
 
 @dataclass(frozen=True)
 class Proof:
-    """Scores by task, the time of one draft step, and the size of what the target does not hold."""
+    """Scores and predicted gain by task, the time of one draft step, the size of what the target does not hold.
+
+    `gains` is empty for a target that is too large to be timed here.
+    """
 
     scores: dict[str, TaskScore]
+    gains: dict[str, Gain]
     draft_step_ms: float
     file_mb: float
     provenance: dict[str, Any]
@@ -36,6 +41,14 @@ class Proof:
             "draft_step_ms": round(self.draft_step_ms, 3),
             "file_mb": round(self.file_mb, 2),
             "provenance": self.provenance,
+            "predicted": {
+                task: {
+                    "num_speculative_tokens": gain.num_speculative_tokens,
+                    "tokens_per_s": round(gain.tokens_per_s, 2),
+                    "plain_tokens_per_s": round(gain.plain_tokens_per_s, 2),
+                }
+                for task, gain in self.gains.items()
+            },
         }
 
 
@@ -63,9 +76,12 @@ def prove(draft: Path, target: Path, answers: list[Sequence]) -> Proof:
         "held_out_answers": len(answers),
         "held_out_tokens": sum(len(s.tokens) - s.start for s in answers),
     }
+    scores, step = score(student, answers), step_ms(student, card.head_storage if card else "fp32")
+    costs = forward_costs(target, POSITIONS + 1)
     return Proof(
-        scores=score(student, answers),
-        draft_step_ms=step_ms(student, card.head_storage if card else "fp32"),
+        scores=scores,
+        gains={task: best_length(s.by_position, step, costs) for task, s in scores.items()} if costs else {},
+        draft_step_ms=step,
         file_mb=own_megabytes(draft),
         provenance=facts,
     )
@@ -118,7 +134,7 @@ def _commit() -> str:
 
 
 def rows(before: dict[str, TaskScore] | None, after: Proof) -> list[tuple[str, ...]]:
-    """Table rows: task, acceptance before and after, by position, coverage, tokens."""
+    """Table rows in the order of `COLUMNS`."""
     return [
         (
             task,
@@ -126,13 +142,29 @@ def rows(before: dict[str, TaskScore] | None, after: Proof) -> list[tuple[str, .
             f"{s.acceptance:.3f}",
             " ".join(f"{rate:.2f}" for rate in s.by_position),
             f"{s.coverage:.3f}",
+            speed(after.gains.get(task)),
             str(s.tokens),
         )
         for task, s in after.scores.items()
     ]
 
 
-COLUMNS = ("task", "before", "after", "by position, given all before", "hot-head coverage", "tokens")
+COLUMNS = (
+    "task",
+    "before",
+    "after",
+    "by position, given all before",
+    "hot-head coverage",
+    "predicted tokens/s",
+    "tokens",
+)
+
+
+def speed(gain: Gain | None) -> str:
+    """Return plain and predicted speed with the draft length that gives it."""
+    if gain is None:
+        return "-"
+    return f"{gain.plain_tokens_per_s:.1f} -> {gain.tokens_per_s:.1f} (K={gain.num_speculative_tokens})"
 
 
 def model_card(proof: Proof, before: dict[str, TaskScore], target_name: str, licence: str) -> str:

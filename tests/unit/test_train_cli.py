@@ -30,7 +30,7 @@ def test_distill_then_evaluate(tmp_path, monkeypatch):
     measured = _run("evaluate", out, "--target", target, "--json")
     assert measured.exit_code == 0, measured.output
     again = json.loads(measured.stdout.splitlines()[-1])
-    assert list(again) == ["acceptance", "hot_head_coverage", "draft_step_ms", "file_mb", "provenance"]
+    assert list(again) == ["acceptance", "hot_head_coverage", "draft_step_ms", "file_mb", "provenance", "predicted"]
     assert set(again["acceptance"]) == set(texts.TASKS)
     assert again["acceptance"] == document["acceptance"]
 

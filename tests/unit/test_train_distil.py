@@ -78,10 +78,7 @@ def test_sampled_answer_depends_only_on_its_request(target):
 
     def run(order):
         model = RowModel(target, 4, 32)
-        return {
-            s.key: s.tokens.tolist()
-            for s in generate(model, order, 3, frozenset({0}), shared_prefix=2, top_k=16)
-        }
+        return {s.key: s.tokens.tolist() for s in generate(model, order, 3, frozenset({0}), shared_prefix=2, top_k=16)}
 
     assert run(requests) == run(requests[::-1])
 
@@ -140,8 +137,10 @@ def test_distillation_raises_acceptance_and_the_folder_loads(tmp_path, target, a
     again = prove(out, target, held_out)
     assert again.scores == result.proof.scores
     document = again.document()
-    keys = ["acceptance", "hot_head_coverage", "draft_step_ms", "file_mb", "provenance"]
+    keys = ["acceptance", "hot_head_coverage", "draft_step_ms", "file_mb", "provenance", "predicted"]
     assert list(document) == keys
+    for gain in document["predicted"].values():
+        assert gain["tokens_per_s"] >= gain["plain_tokens_per_s"] > 0
     json.dumps(document)
     assert not (tmp_path / "draft.work").exists()
 
@@ -198,9 +197,7 @@ def test_unsupported_targets_get_one_sentence(tmp_path, target):
         distill(target, tmp_path / "there")
 
 
-@pytest.mark.parametrize(
-    ("knob", "value"), [("steps", 0), ("soft_share", 1.5), ("init_layers", ()), ("device", "tpu")]
-)
+@pytest.mark.parametrize(("knob", "value"), [("steps", 0), ("soft_share", 1.5), ("init_layers", ()), ("device", "tpu")])
 def test_wrong_knobs_are_named(knob, value):
     with pytest.raises(ConfigError, match=knob):
         TrainConfig(**{knob: value})
