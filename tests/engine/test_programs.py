@@ -11,6 +11,7 @@ import sgl_spec
 from programs import chat as chat_program
 from programs import code, summarization
 from programs.command import run
+from programs.origin import Origins, tokens_by_source
 from programs.state import check, pieces, text_of
 from sgl_spec.batch.endpoint import CountingEndpoint
 from sgl_spec.server_error import ServerError
@@ -33,6 +34,17 @@ def test_chat_streams_the_same_text_with_and_without_drafting(backend: CountingE
         assert texts[-1] == state["answer"]
         assert (meta["sgl_spec"]["reason_not_speculated"] is None) == speculate
     assert texts[0] == texts[1] != ""
+
+
+def test_streamed_text_is_coloured_by_its_origin(backend: CountingEndpoint) -> None:
+    plain = chat_program.chat.run("Count to five.", max_tokens=16, backend=backend)["answer"]
+    with sgl_spec.options(prediction=plain, cache=False, num_speculative_tokens=4):
+        state = chat_program.chat.run("Count to five.", max_tokens=16, stream=True, backend=backend)
+        origins = Origins()
+        seen = [origins.of(meta) for _, meta in pieces(state, "answer")]
+    assert state["answer"] == plain
+    assert "prediction" in seen
+    assert tokens_by_source(state.get_meta_info("answer"))["prediction"] > 0
 
 
 def test_chat_command_resumes_a_conversation(
