@@ -14,6 +14,7 @@ from sgl_spec.upstream import VERSION, installed_version
 TOUCHED: dict[str, tuple[str, ...]] = {
     "sglang.srt.arg_groups.choices:add_attention_backend_choices": (),
     "sglang.srt.configs.draft_parallel:DraftParallelSpec": ("tp_execution",),
+    "sglang.srt.constants:HEALTH_CHECK_RID_PREFIX": (),
     "sglang.srt.layers.attention.attention_registry:register_attention_backend": ("name",),
     "sglang.srt.layers.attention.base_attn_backend:AttentionBackend.forward": (
         "self",

@@ -13,7 +13,7 @@ from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOu
 from sglang.srt.runtime_context import get_observability, get_serving
 
 from sgl_spec.sglang_plugin.metrics import Counters
-from sgl_spec.sglang_plugin.requests import options_of
+from sgl_spec.sglang_plugin.requests import is_health_check, options_of
 from sgl_spec.sglang_plugin.slowest import Slowest
 
 KEY = "sgl_spec"
@@ -30,7 +30,7 @@ class Reporter:
     def of_requests(self, reqs: list[Any]) -> list[dict[str, Any] | None]:
         """Return one report for each request that has output now."""
         reports = [self.worker.report(req) for req in reqs]
-        ended = [req for req in reqs if req.finished()]
+        ended = [req for req in reqs if req.finished() and not is_health_check(req)]
         for req in ended:
             seconds = time.perf_counter() - req.time_stats.wait_queue_entry_time
             facts = {"rid": req.rid, "program": options_of(req).program, "tokens": len(req.output_ids)}

@@ -4,6 +4,8 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
+from sglang.srt.constants import HEALTH_CHECK_RID_PREFIX
+
 from sgl_spec.config import RequestOptions
 from sgl_spec.draft.base import Proposal
 from sgl_spec.draft.prediction import PredictionUsage
@@ -38,6 +40,11 @@ class Track:
     def temperature(self) -> float:
         """0 for greedy requests."""
         return 0.0 if self.sampling is None else self.sampling.temperature
+
+
+def is_health_check(req: Any) -> bool:
+    """Whether SGLang's ``/health`` made this request, which no statistics should show."""
+    return str(req.rid).startswith(HEALTH_CHECK_RID_PREFIX)
 
 
 def options_of(req: Any) -> RequestOptions:

@@ -7,7 +7,7 @@ from sgl_spec.config import SpecConfig
 from sgl_spec.control.base import Controller, Offer, RequestRound, RequestView
 from sgl_spec.draft.base import SourceOptions
 from sgl_spec.draft.sources import HostSources
-from sgl_spec.sglang_plugin.requests import Track, track
+from sgl_spec.sglang_plugin.requests import Track, is_health_check, track
 from sgl_spec.stats import RequestStats, SpecStats
 
 SWEEP_ABOVE = 64  # tracks of aborted requests are dropped when more than this many are kept
@@ -133,7 +133,7 @@ class Running:
         known.stats.not_speculated(known.reason or "finished with its first token")
         if known.options.prediction:
             self._begin_sources(known, req)  # they count its usage
-        else:
+        elif not is_health_check(req):
             self.stats.end(known.options.program, known.stats.reason)
         return known
 

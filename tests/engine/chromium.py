@@ -78,6 +78,7 @@ async def _visit(tools: str, url: str, width: int, scheme: str, ready: str, valu
                 await call(f"{domain}.enable")
             features = [{"name": "prefers-color-scheme", "value": scheme}]
             await call("Emulation.setEmulatedMedia", features=features)
+            await call("Emulation.setScrollbarsHidden", hidden=True)
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
             await call("Emulation.setDeviceMetricsOverride", **size)
             await call("Page.navigate", url=url)
