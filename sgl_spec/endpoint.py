@@ -1,8 +1,9 @@
-"""SGLang's front end over a server with sgl-spec: request options, and three faults of the stock one mended.
+"""SGLang's front end over a server with sgl-spec: request options, and faults of the stock one mended.
 
-Stock code gives a chat model whose name it does not know a template that the model was never trained on,
-stock ``SglSamplingParams`` has no field for request options, and stock code appends to the caller's own
-``stop`` list on every run; parameters are copied here before they are touched.
+Stock code gives a chat model whose name it does not know a template that the model was never trained on; it
+joins forks with "concate_and_append" through an address that the server no longer has, and waits forever; it
+appends to the caller's own ``stop`` list on every run, so parameters are copied here before they are touched.
+Stock ``SglSamplingParams`` has no field for request options.
 """
 
 import dataclasses
@@ -49,6 +50,7 @@ class SpecEndpoint(RuntimeEndpoint):
     def __init__(self, base_url: str, api_key: str | None = None, bound: dict[str, Any] | None = None) -> None:
         super().__init__(base_url, api_key=api_key)
         self.chat_template = template_for(self.model_info["model_path"])
+        self.support_concate_and_append = False  # forks are joined as text, which the radix cache knows
         self.bound = bound or {}
 
     @property

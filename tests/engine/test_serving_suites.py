@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.long]
 EXACT = [  # greedy from end to end
     suite.test_decode_json_regex,
     suite.test_tool_use,
-    suite.test_parallel_encoding,
     suite.test_regex,
     suite.test_stream_logprobs,
 ]
@@ -58,6 +57,10 @@ def outcome(program: Any, backend: Any, *arguments: Any) -> str:
 @pytest.mark.parametrize("program", EXACT)
 def test_greedy_programs_end_alike(program: Any, stock: Any, demo_server: Any) -> None:
     assert outcome(program, demo_server.runtime) == outcome(program, stock)
+
+
+def test_forks_are_joined_where_the_stock_backend_waits_forever(demo_server: Any) -> None:
+    assert outcome(suite.test_parallel_encoding, demo_server.runtime, False) == "passed"
 
 
 @pytest.mark.parametrize("check", [False, True])
