@@ -115,6 +115,17 @@ TOUCHED_BY_HTTP: dict[str, tuple[str, ...]] = {
 """The same for the process that serves HTTP, which alone imports these modules."""
 
 
+TOUCHED_BY_STANDALONE: dict[str, tuple[str, ...]] = {
+    "sglang.srt.speculative.draft_utils:DraftBackendFactory._create_backend": (
+        "self",
+        "backend_name",
+        "backend_map",
+        "error_template",
+        "stamps_children",
+    ),
+}
+
+
 def check(touched: dict[str, tuple[str, ...]] = TOUCHED) -> None:
     """Raise UpstreamError for the first symbol that is missing or takes other parameters."""
     for name, wanted in touched.items():

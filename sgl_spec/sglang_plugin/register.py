@@ -39,7 +39,8 @@ def _install_cpu_kernels() -> None:
 
     if not is_cpu():
         return
-    from sgl_spec.sglang_plugin import cpu_linear
+    from sgl_spec.sglang_plugin import cpu_linear, cpu_standalone
 
+    cpu_standalone.install()
     config = SpecConfig.from_env()
     logger.info(cpu_linear.install("fp32" if config is None else config.cpu_weights))

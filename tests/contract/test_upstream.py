@@ -19,6 +19,7 @@ def compat():
 def test_every_touched_symbol_is_there(compat):
     compat.check()
     compat.check(compat.TOUCHED_BY_HTTP)
+    compat.check(compat.TOUCHED_BY_STANDALONE)
 
 
 @pytest.mark.parametrize(
