@@ -50,7 +50,7 @@ def draw(server: Any, prompt: list[int], temperature: float, options: dict[str, 
     law = _laws.get(tuple(prompt)) or _laws.setdefault(tuple(prompt), exact_law(client, prompt))
     found = check_law(client, "law", prompt, law, temperature, DRAWS, ALPHA, options)
     print(found.model_dump_json())
-    assert found.power > 0.9
+    assert found.power > 0.5
     assert found.proposed > DRAWS / 4
     return found
 
