@@ -16,6 +16,8 @@ from pathlib import Path
 from sgl_spec.sglang_plugin import cpu_imports, cpu_models, cpu_start, shared_tokenizer
 
 CPU_ENGINE_VARIABLE = "SGLANG_USE_CPU_ENGINE"
+CRASH_DIAGNOSTICS = ("SGLANG_PYSPY_DUMP_BEFORE_CRASH", "SGLANG_CUDA_COREDUMP_BEFORE_CRASH")
+"""Dumps for which SGLang's server waits about a minute after a process of it died, while its clients hang."""
 
 
 def has_accelerator() -> bool:
@@ -45,6 +47,8 @@ def activate() -> None:
     if has_accelerator() or "sgl_kernel" in sys.modules:
         return
     os.environ.setdefault(CPU_ENGINE_VARIABLE, "1")
+    for variable in CRASH_DIAGNOSTICS:
+        os.environ.setdefault(variable, "0")
     cpu_imports.apply()
     cpu_start.apply()
     cpu_models.apply()

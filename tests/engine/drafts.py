@@ -9,7 +9,7 @@ import torch
 from sgl_spec.bench.drafts import noisy_draft, random_draft
 from sgl_spec.models import build_once
 
-__all__ = ["foreign_draft", "noisy_draft", "random_draft"]
+__all__ = ["foreign_draft", "nan_draft", "noisy_draft", "random_draft"]
 
 
 def foreign_draft(target: Path, folder: Path, merges: int, layers: int | None = None) -> Path:
@@ -52,5 +52,22 @@ def foreign_draft(target: Path, folder: Path, merges: int, layers: int | None = 
             old = getattr(copy.config, role, None)
             setattr(copy.config, role, rows.index(old) if old in rows else None)
         copy.save_pretrained(scratch)
+
+    return build_once(folder, build)
+
+
+def nan_draft(target: Path, folder: Path) -> Path:
+    """A random draft, one of whose matrices is NaN."""
+
+    def build(scratch: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        whole = random_draft(target, folder.with_name(f"{folder.name}-source"))
+        for file in whole.iterdir():
+            if file.name != "model.safetensors":
+                shutil.copy(file, scratch / file.name)
+        tensors = load_file(whole / "model.safetensors")
+        tensors["model.layers.0.mlp.down_proj.weight"].fill_(float("nan"))
+        save_file(tensors, scratch / "model.safetensors", metadata={"format": "pt"})
 
     return build_once(folder, build)
