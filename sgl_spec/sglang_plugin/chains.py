@@ -137,6 +137,9 @@ def draft_chains(
     return chains
 
 
+DAMAGED = -1.0  # below every threshold
+
+
 @dataclass(slots=True)
 class Guesses:
     """One guess per row: `tokens` [b], `confidences` [b] = max q, `laws` as in `Chains`."""
@@ -156,8 +159,12 @@ def guess(
     """Guess the next token of each row of `logits` [b, H]; `hot_ids` [H] are the columns' tokens.
 
     The confidence is the largest probability of q, a function of the text before the token and not of the
-    token drawn: stopping on it leaves the emitted law exact.
+    token drawn: stopping on it leaves the emitted law exact. A row with a NaN (a damaged draft) has the confidence
+    -1, which ends its chain before the guess.
     """
+    damaged = logits.isnan().any(dim=-1)
+    if damaged.any():
+        logits = torch.where(damaged[:, None], 0.0, logits)
     top, column = torch.softmax(logits, dim=-1).max(dim=-1)
     guesses = Guesses(column.tolist(), top.tolist(), [None] * len(samplings))
     rows = [i for i, s in enumerate(samplings) if s is not None]
@@ -175,6 +182,8 @@ def guess(
             guesses.tokens[i] = int(drawn[j])
             guesses.laws[i] = q[j]
             guesses.confidences[i] = float(q[j].max())
+    for i in damaged.nonzero()[:, 0].tolist():
+        guesses.confidences[i] = DAMAGED
     if hot_ids is not None:
         guesses.tokens = hot_ids[torch.tensor(guesses.tokens)].tolist()
     return guesses
