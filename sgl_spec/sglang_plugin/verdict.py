@@ -11,7 +11,7 @@ from sgl_spec.cpu.argmax import argmax
 from sgl_spec.sglang_plugin.chains import Sampling, filters
 from sgl_spec.sglang_plugin.guesses import Guessed
 from sgl_spec.sglang_plugin.requests import EVERY_TOKEN, Track
-from sgl_spec.verify.accept import DraftLaw, accept_chain, accept_greedy
+from sgl_spec.verify.accept import DraftLaw, accept_chain, right_guesses
 from sgl_spec.verify.processors import Rows, adjust_logits, keep, target_probs
 from sgl_spec.verify.seeded import seeded_tokens
 
@@ -20,10 +20,10 @@ GREEDY = Sampling(temperature=1.0, top_k=1, top_p=1.0, min_p=0.0)
 
 @dataclass(slots=True)
 class Verdict:
-    """`accepted` [B] counts guesses only; `tokens` [B, stride] holds them and the bonus token, then PAD."""
+    """Of each request: `accepted` counts guesses only; `tokens` are those and the bonus token."""
 
-    accepted: torch.Tensor
-    tokens: torch.Tensor
+    accepted: list[int]
+    tokens: list[list[int]]
 
 
 def judge(
@@ -47,28 +47,39 @@ def judge(
     )
     if info.has_custom_logit_processor:
         _apply_processors(logits, rows, info)
-    stride = max(lens) + 1
-    drafts = torch.tensor([g.tokens + [0] * (stride - 1 - len(g.tokens)) for g in guessed], dtype=torch.int64)
-    drafts = drafts.reshape(len(lens), stride - 1)
-    counts = torch.tensor(lens)
+    verdict = Verdict([], [])
     if all(t.sampling is None for t in tracks):
-        return Verdict(*accept_greedy(drafts, counts, padded(argmax(logits), lens)))
+        own = argmax(logits).tolist()
+        for start, g in zip(rows.starts, guessed, strict=True):
+            _settle(verdict, g.tokens, own[start : start + len(g.tokens) + 1])
+        return verdict
+    width = max(lens)
+    drafts = torch.tensor([g.tokens + [0] * (width - len(g.tokens)) for g in guessed], dtype=torch.int64)
     samplings = [t.sampling or GREEDY for t in tracks]
     p = target_probs(logits, _row_filters(samplings, rows))
-    verdict = Verdict(
-        *accept_chain(
-            p,
-            drafts,
-            counts,
-            draft_law(guessed, stride - 1, hot_ids),
-            starts=torch.tensor(rows.starts),
-            generator=generator,
-        )
+    accepted, emitted = accept_chain(
+        p,
+        drafts.reshape(len(lens), width),
+        torch.tensor(lens),
+        draft_law(guessed, width, hot_ids),
+        starts=torch.tensor(rows.starts),
+        generator=generator,
     )
-    seeded = [i for i, s in enumerate(samplings) if s.seed is not None]
-    if seeded:
-        _judge_seeded(seeded, batch, samplings, p, drafts, counts, rows, verdict)
+    own = _seeded_tokens(batch, samplings, p, rows)
+    for i, (g, count, tokens) in enumerate(zip(guessed, accepted.tolist(), emitted.tolist(), strict=True)):
+        if i in own:
+            _settle(verdict, g.tokens, own[i])
+        else:
+            verdict.accepted.append(count)
+            verdict.tokens.append(tokens[: count + 1])
     return verdict
+
+
+def _settle(verdict: Verdict, guesses: list[int], own: list[int]) -> None:
+    """Add a request whose tokens are certain: `own` are the target's after 0, 1, ... of its guesses."""
+    right = right_guesses(guesses, own)
+    verdict.accepted.append(right)
+    verdict.tokens.append(own[: right + 1])
 
 
 def _starts(lens: list[int]) -> list[int]:
@@ -77,14 +88,6 @@ def _starts(lens: list[int]) -> list[int]:
         starts.append(total)
         total += length + 1
     return starts
-
-
-def padded(values: torch.Tensor, lens: list[int]) -> torch.Tensor:
-    """Ragged [rows] to [B, max(lens) + 1]; the cells past a request's rows hold 0."""
-    out = values.new_zeros(len(lens), max(lens) + 1)
-    for index, (start, length) in enumerate(zip(_starts(lens), lens, strict=True)):
-        out[index, : length + 1] = values[start : start + length + 1]
-    return out
 
 
 def draft_law(guessed: list[Guessed], width: int, hot_ids: torch.Tensor | None) -> DraftLaw | None:
@@ -108,26 +111,22 @@ def _row_filters(samplings: list[Sampling], rows: Rows) -> Any:
     return made
 
 
-def _judge_seeded(
-    seeded: list[int],
-    batch: Any,
-    samplings: list[Sampling],
-    p: torch.Tensor,
-    drafts: torch.Tensor,
-    counts: torch.Tensor,
-    rows: Rows,
-    verdict: Verdict,
-) -> None:
-    """Replace the verdict of seeded requests: their tokens are a function of p, seed and position."""
-    lens = [rows.lens[i] for i in seeded]
-    index = [rows.starts[i] + j for i in seeded for j in range(rows.lens[i] + 1)]
-    seeds = torch.tensor([samplings[i].seed for i in seeded for _ in range(rows.lens[i] + 1)])
+def _seeded_tokens(batch: Any, samplings: list[Sampling], p: torch.Tensor, rows: Rows) -> dict[int, list[int]]:
+    """Return the target's tokens at each row of the requests with a seed: a function of p, seed and position."""
+    seeded = [i for i, s in enumerate(samplings) if s.seed is not None]
+    if not seeded:
+        return {}
     ends = batch.seq_lens_cpu.tolist()
-    positions = torch.tensor([ends[i] + j + 1 for i in seeded for j in range(rows.lens[i] + 1)])
-    tokens = padded(seeded_tokens(p[index], seeds, positions), lens)
-    accepted, emitted = accept_greedy(drafts[seeded][:, : max(lens)], counts[seeded], tokens)
-    verdict.accepted[seeded] = accepted
-    verdict.tokens[seeded, : max(lens) + 1] = emitted
+    cells = [(i, j) for i in seeded for j in range(rows.lens[i] + 1)]
+    tokens = seeded_tokens(
+        p[[rows.starts[i] + j for i, j in cells]],
+        torch.tensor([samplings[i].seed for i, _ in cells]),
+        torch.tensor([ends[i] + j + 1 for i, j in cells]),
+    )
+    own: dict[int, list[int]] = {i: [] for i in seeded}
+    for (i, _), token in zip(cells, tokens.tolist(), strict=True):
+        own[i].append(token)
+    return own
 
 
 def seed_first_tokens(batch: Any, result: Any) -> None:

@@ -108,11 +108,10 @@ class SpecWorker(BaseSpecWorker):
         verdict = judge(batch, tracks, guessed, logits, self.draft_model.hot_ids, self.generator)
         verified = time.perf_counter()
 
-        accepted = verdict.accepted.tolist()
-        self.guesser.settle(spans, self.verify_pass.slots(spans), tracks, guessed, accepted)
+        self.guesser.settle(spans, self.verify_pass.slots(spans), tracks, guessed, verdict.accepted)
         result = batch_result(batch, [len(g.tokens) for g in guessed], logits, verdict)
         self.draft_model.verified((verified - verifying) * 1e3)
-        self._observe(tracks, guessed, chains, accepted, verified - verifying, started)
+        self._observe(tracks, guessed, chains, verdict.accepted, verified - verifying, started)
         return result
 
     def _view(self, known: Track, req: Any, n: int) -> RequestView:

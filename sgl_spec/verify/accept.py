@@ -14,6 +14,7 @@ guesses. Columns past that are ignored whatever they hold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,18 @@ def accept_greedy(draft_tokens: Tensor, lens: Tensor, argmax: Tensor) -> tuple[T
     hit = (draft_tokens == argmax[:, :-1]) & (columns[:-1] < lens[:, None])
     accepted = hit.to(torch.int64).cumprod(dim=1).sum(dim=1)
     return accepted, argmax.masked_fill(columns > accepted[:, None], PAD)
+
+
+def right_guesses(guesses: Sequence[int], own: Sequence[int]) -> int:
+    """How many leading guesses are what the target would have said: `accept_greedy` for one request on the host.
+
+    own[j] is the target's token after j guesses; there is one more of them than guesses. After a forward over all
+    of a CPU model's weights nothing else is in the caches, so a dozen tensor operations cost more than this loop.
+    """
+    right = 0
+    while right < len(guesses) and guesses[right] == own[right]:
+        right += 1
+    return right
 
 
 def accept_chain(

@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from sgl_spec.verify.accept import PAD, Coins, DraftLaw, accept_chain, accept_greedy, inverse_cdf
+from sgl_spec.verify.accept import PAD, Coins, DraftLaw, accept_chain, accept_greedy, inverse_cdf, right_guesses
 
 
 def test_greedy_by_hand():
@@ -92,10 +93,7 @@ def test_a_one_hot_target_is_greedy():
 def test_generator_makes_it_repeat():
     generator = torch.Generator().manual_seed(4)
     p, q, drafts, lens, _ = random_batch(generator)
-    runs = [
-        accept_chain(p, drafts, lens, DraftLaw(q), generator=torch.Generator().manual_seed(9))[1]
-        for _ in range(2)
-    ]
+    runs = [accept_chain(p, drafts, lens, DraftLaw(q), generator=torch.Generator().manual_seed(9))[1] for _ in range(2)]
     assert torch.equal(*runs)
 
 
@@ -119,8 +117,15 @@ def test_inverse_cdf_never_returns_an_impossible_token():
 
 def test_p_equal_q_always_accepts():
     p = torch.full((1, 3, 4), 0.25)
-    coins = Coins(
-        torch.full((1, 2), 1.0 - 2.0**-53, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    )
+    coins = Coins(torch.full((1, 2), 1.0 - 2.0**-53, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
     accepted, _ = accept_chain(p, torch.tensor([[3, 0]]), torch.tensor([2]), DraftLaw(p[:, :2]), coins=coins)
     assert accepted.tolist() == [2]
+
+
+@pytest.mark.parametrize("guesses", [[], [4], [9], [4, 5, 6], [4, 5, 9], [9, 5, 6], [4, 9, 6]])
+def test_the_host_and_the_tensors_accept_the_same(guesses):
+    own = [4, 5, 6, 7][: len(guesses) + 1]
+    accepted, _ = accept_greedy(
+        torch.tensor([guesses], dtype=torch.int64).reshape(1, -1), torch.tensor([len(guesses)]), torch.tensor([own])
+    )
+    assert right_guesses(guesses, own) == int(accepted[0])
