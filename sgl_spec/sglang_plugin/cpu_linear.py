@@ -88,4 +88,5 @@ def install(storage: Storage) -> str:
     UnquantizedLinearMethod.process_weights_after_loading = pack
     UnquantizedLinearMethod.apply = apply
     LogitsProcessor._compute_lm_head = head
-    return f"Linear layers run on the packed CPU kernel, weights stored as {storage}"
+    other = "" if storage == "fp32" else ": another numerical model than fp32, with and without a draft"
+    return f"Linear layers run on the packed CPU kernel, weights stored as {storage}{other}"
