@@ -8,8 +8,7 @@ from pydantic import BaseModel
 
 from sgl_spec.errors import ConfigError
 
-ASK = "Repeat this Python file exactly, without any comment of your own.\n\n```python\n{new}```"
-BEGIN = "```python\n"  # of the answer, so that it is the file and nothing else
+HEAD = 8  # lines of the copy that the prompt already holds, at most
 
 
 class Edit(BaseModel):
@@ -37,15 +36,14 @@ def some_edits(count: int) -> tuple[Edit, ...]:
     return tuple(found[i * len(found) // count] for i in range(count))
 
 
-def copy_prompt(model_path: str, edit: Edit) -> str:
-    """A prompt whose answer is the edited file.
+def copy_task(edit: Edit) -> tuple[str, str]:
+    """(prompt, prediction): a text that goes on with the edited file, and what the old file would go on with.
 
-    A 135M model copies, but cannot edit: it is shown the file as it shall become, and the prediction is the
-    file as it was. What is measured is an output that differs from its prediction by the edit.
+    A 135M model copies, but cannot edit: it is shown the file as it shall become and the beginning of a copy,
+    up to HEAD lines before the first change. The prediction is the rest of the file as it was, so what is
+    measured is an output that differs from its prediction by the edit.
     """
-    from sgl_spec.chat_template import template_for
-
-    template = template_for(model_path)
-    system = [{"role": "system", "content": "You copy text exactly."}]
-    asked = template.get_prompt([*system, {"role": "user", "content": ASK.format(new=edit.new)}])
-    return asked + template.get_prefix_and_suffix("assistant", [])[0] + BEGIN
+    old, new = edit.old.splitlines(keepends=True), edit.new.splitlines(keepends=True)
+    same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), HEAD)
+    head = min(same, HEAD)
+    return f"# {edit.name}\n{edit.new}\n# {edit.name}, a copy\n{''.join(new[:head])}", "".join(old[head:])

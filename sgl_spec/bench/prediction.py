@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Annotated
 
 from sgl_spec.bench.ab import PLAIN, Arm, ask_in_turn, ratio, summary
-from sgl_spec.bench.edits import copy_prompt, some_edits
+from sgl_spec.bench.edits import copy_task, some_edits
 from sgl_spec.bench.engine import pair, running
 from sgl_spec.bench.load import Answer, Ask
 from sgl_spec.bench.options import (
@@ -48,9 +48,9 @@ def prediction(
     answers: dict[str, list[Answer]] = {arm.name: [] for arm in ARMS}
     with running(*models, out) as engine:
         for number, edit in enumerate(chosen):
-            text = copy_prompt(models[0], edit)
-            unrelated = some_edits(20)[(10 + number) % 20]
-            given = {PREDICTED: edit.old, UNRELATED: unrelated.old}
+            text, expected = copy_task(edit)
+            unrelated = copy_task(some_edits(20)[(10 + number) % 20])[1]
+            given = {PREDICTED: expected, UNRELATED: unrelated}
             arms = [Arm(arm.name, {**arm.options, "prediction": given.get(arm.name)}) for arm in ARMS]
             turned = [*arms[number % 3 :], *arms[: number % 3]]
             for arm in arms:
@@ -59,10 +59,7 @@ def prediction(
             for name, one in found.items():
                 answers[name] += one
             out.print(f"  {edit.name}: {edit.change}")
-    likeness = [
-        SequenceMatcher(None, e.new[: len(a.texts[0])], a.texts[0]).ratio()
-        for e, a in zip(chosen, answers["plain"], strict=True)
-    ]
+    likeness = [_likeness(copy_task(e)[0], e.new, a.texts[0]) for e, a in zip(chosen, answers["plain"], strict=True)]
     rows = [{"arm": arm.name, **summary(answers[arm.name], answers["plain"])} for arm in ARMS]
     rows[0]["answer_like_new_file"] = round(mean(likeness), 3)
     finish(
@@ -75,3 +72,9 @@ def prediction(
         save=save,
         json_output=json_output,
     )
+
+
+def _likeness(prompt: str, new: str, answer: str) -> float:
+    """How like the rest of the new file an answer is, 1 for equal, over the answer's length."""
+    begun = prompt.rpartition(", a copy\n")[2]
+    return SequenceMatcher(None, new.removeprefix(begun)[: len(answer)], answer, autojunk=False).ratio()

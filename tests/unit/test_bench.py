@@ -9,7 +9,7 @@ import pytest
 
 from sgl_spec.bench.ab import PLAIN, Arm, ask_in_turn, mean_ratio, ratio, summary
 from sgl_spec.bench.concurrency import percentile
-from sgl_spec.bench.edits import edits, some_edits
+from sgl_spec.bench.edits import copy_task, edits, some_edits
 from sgl_spec.bench.engine import pair
 from sgl_spec.bench.load import Answer, Ask, Client
 from sgl_spec.bench.options import card, finish
@@ -161,6 +161,14 @@ def test_edits_are_small_changes_of_real_files():
         changes = [line[:2] for line in difflib.ndiff(lines, edit.new.splitlines())]
         assert 1 <= max(changes.count("+ "), changes.count("- ")) <= 10
     assert len({edit.name for edit in some_edits(6)}) == 6
+
+
+def test_a_copy_goes_on_where_its_prediction_begins():
+    for edit in edits():
+        prompt, expected = copy_task(edit)
+        begun = prompt.rpartition(", a copy\n")[2]
+        assert edit.new.startswith(begun)
+        assert begun + expected == edit.old
 
 
 def test_the_pages_show_goals_and_rows(tmp_path, capsys):
