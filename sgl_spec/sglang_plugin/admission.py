@@ -1,7 +1,8 @@
-"""Request options are checked where SGLang checks sampling parameters: a wrong one is a 400, not a dead scheduler."""
+"""Requests are checked where SGLang checks them: what would kill the scheduler is a 400 with a sentence."""
 
 from typing import Any
 
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from sgl_spec.config import RequestOptions
@@ -22,12 +23,23 @@ def check_options(custom_params: Any, vocab_size: int) -> None:
         )
 
 
+def check_prompt(request: Any, input_ids: Any) -> None:
+    """Raise ConfigError for a prompt of no token: SGLang's scheduler dies of it."""
+    if input_ids is not None and not len(input_ids) and getattr(request, "input_embeds", None) is None:
+        raise ConfigError("The prompt is empty: send at least one token, for example the tokenizer's first one.")
+
+
 def install() -> None:
-    """Check ours after SGLang's own checks of a request."""
-    original = SamplingParams.verify
+    """Check ours beside SGLang's own checks of a request."""
+    verify_parameters, validate_request = SamplingParams.verify, TokenizerManager._validate_one_request
 
     def verify(self: SamplingParams, vocab_size: int) -> None:
-        original(self, vocab_size)
+        verify_parameters(self, vocab_size)
         check_options(self.custom_params, vocab_size)
 
+    def validate(self: TokenizerManager, obj: Any, input_ids: Any) -> None:
+        check_prompt(obj, input_ids)
+        validate_request(self, obj, input_ids)
+
     SamplingParams.verify = verify
+    TokenizerManager._validate_one_request = validate

@@ -1,0 +1,24 @@
+"""Requests that would kill the scheduler are refused with a sentence."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sgl_spec.errors import ConfigError
+from sgl_spec.sglang_plugin.admission import check_options, check_prompt
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(ConfigError, match="prompt is empty"):
+        check_prompt(SimpleNamespace(), [])
+    check_prompt(SimpleNamespace(), [1])
+    check_prompt(SimpleNamespace(input_embeds=[[0.5]]), [])
+    check_prompt(SimpleNamespace(), None)
+
+
+def test_a_predicted_id_beyond_the_vocabulary_is_refused() -> None:
+    with pytest.raises(ConfigError, match="token id 10"):
+        check_options({"sgl_spec": {"prediction": [3, 10]}}, vocab_size=10)
+    check_options({"sgl_spec": {"prediction": [3, 9]}}, vocab_size=10)
+    check_options({"other": 1}, vocab_size=10)
+    check_options(None, vocab_size=10)
