@@ -146,6 +146,10 @@ class Acceptance:
         going = self.reach.estimate(np.array([self.reach.row(key) for key in keys]), self.goes_on)
         return self.requests.estimate(rows, middle), going
 
+    def asked(self, key: ProgramKey) -> float:
+        """How often a first guess of this program was asked for and judged, or not made since the draft was unsure."""
+        return max(self.programs.seen(key)[1], self.reach.seen(key)[1])
+
     def known(self, key: ProgramKey) -> int:
         """Positions up to which estimates may be trusted: twice as far as guesses were judged, and two."""
         return 2 * max(self.programs.depth(key), self.all.depth("")) + 2

@@ -57,10 +57,12 @@ class Prices:
         columns = np.arange(positions)
         turn = columns - slots.free[:, None]  # 0: the catch-up yields it; t: the t-th step after it
         self.turn = np.minimum(np.maximum(turn, -1), positions - 1)
+        # A draft forward runs where the guess before it was made, and only then shows whether drafting goes on.
+        self.runs = np.hstack([np.ones((batch, 1)), slots.reach[:, :-1]])
         self.fixed = np.full(positions, step)  # paid once per turn that any request takes
         self.fixed[0] = first
         read = per_token * (slots.pending + slots.free)[:, None]
-        self.own = np.where(turn < 0, 0.0, np.where(turn == 0, read, per_row * slots.reach))
+        self.own = np.where(turn < 0, 0.0, np.where(turn == 0, read, per_row * self.runs))
 
     def ms(self, rows: Floats, own: Floats, fixed: Floats) -> Floats:
         """Milliseconds of rounds with so many extra rows, and so much drafting."""
@@ -80,8 +82,8 @@ class Prices:
         turn = self.turn.ravel()[order]
         fixed = np.zeros(len(order))
         turns, firsts = np.unique(turn, return_index=True)
-        drafted = turns >= 0  # a turn is paid when it is first taken, with that slot's chance to be reached
-        fixed[firsts[drafted]] += self.fixed[turns[drafted]] * reach[firsts[drafted]]
+        drafted = turns >= 0  # a turn is paid when it is first taken, with that slot's chance to be run
+        fixed[firsts[drafted]] += self.fixed[turns[drafted]] * self.runs.ravel()[order][firsts[drafted]]
         tokens = batch + slots.survival.ravel()[order].cumsum()
         ms = self.ms(reach.cumsum(), self.own.ravel()[order].cumsum(), fixed.cumsum())
         rate = tokens / ms
@@ -97,7 +99,7 @@ class Prices:
         taken = np.arange(slots.survival.shape[1]) < chosen[:, None]
         rows = np.array((slots.reach * taken).sum())
         paid = np.zeros(len(self.fixed))
-        np.maximum.at(paid, np.maximum(self.turn, 0), np.where(taken & (self.turn >= 0), slots.reach, 0.0))
+        np.maximum.at(paid, np.maximum(self.turn, 0), np.where(taken & (self.turn >= 0), self.runs, 0.0))
         ms = self.ms(rows, (self.own * taken).sum(), (self.fixed * paid).sum())
         return Value(float(self.batch + (slots.survival * taken).sum()), float(ms))
 

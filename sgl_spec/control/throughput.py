@@ -223,7 +223,7 @@ class ThroughputController:
         _, anything = self.acceptance.all.seen("")
         probing: list[int] = []
         for key, members in groups.items():
-            _, seen = self.acceptance.programs.seen(key)
+            seen = self.acceptance.asked(key)
             drafts = bool(chosen[members].any())
             if drafts and max(seen, anything) >= COLD_TRIALS:
                 self.prober.works(key, self.rounds)
@@ -323,7 +323,7 @@ class ThroughputController:
 
     def _hopeless(self, key: ProgramKey, plain_ms: float) -> bool:
         """Whether even a lucky reading of the evidence leaves a guess worth less than it costs."""
-        hits, trials = self.acceptance.programs.seen(key)
+        hits, trials = self.acceptance.programs.seen(key)[0], self.acceptance.asked(key)
         rate = (hits + 1.0) / (trials + 2.0)
         lucky = rate + DOUBT * (rate * (1.0 - rate) / (trials + 3.0)) ** 0.5
         return lucky * plain_ms < self.cost.catchup_ms(2.0) + self.cost.verify.theta[2]

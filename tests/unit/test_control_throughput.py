@@ -129,6 +129,26 @@ def test_early_stop_is_learnt():
     assert going[2] < 0.2
 
 
+@pytest.mark.parametrize("requests", [1, 4])
+def test_a_draft_too_unsure_to_guess_is_left_alone(requests):
+    """It stops before its first guess each time, so nothing is ever judged; asking costs a forward all the same."""
+    policy, plain_ms, catchup_ms = controller(), 30.0, 12.0
+    asked, total, lost = [], 0.0, 0.0
+    for at in range(1200):
+        views = [view(f"{at // 60}-{i}") for i in range(requests)]
+        drafting = sum(k > 0 for k in policy.choose(views))
+        draft = catchup_ms if drafting else 0.0
+        outcomes = [RequestRound(v.rid, 0, 0) for v in views]
+        policy.observe(
+            RoundRecord(outcomes, requests, plain_ms, plain_ms + draft, catchup_ms=draft, catchup_tokens=2 * drafting)
+        )
+        asked.append(drafting > 0)
+        total, lost = total + plain_ms, lost + draft
+    assert sum(asked[:100]) <= 15
+    assert lost <= 0.02 * total
+    assert any(asked[600:])  # it is looked at again
+
+
 def test_plain_rounds_are_measured_again():
     policy = controller()
     play(policy, [view()], lambda rid, k: k, 30)
