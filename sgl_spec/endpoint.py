@@ -16,6 +16,7 @@ from sglang.lang.ir import SglGen, SglSamplingParams
 from sglang.utils import http_request
 
 from sgl_spec.chat_template import template_for
+from sgl_spec.errors import ConfigError
 from sgl_spec.request_options import current
 from sgl_spec.server_error import assert_success
 
@@ -84,11 +85,17 @@ class SpecEndpoint(RuntimeEndpoint):
 
     def generate(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> Any:
         """Generate with this program's options; returns (text, meta_info), lists of both for n > 1."""
-        text, meta = super().generate(s, self._with_options(sampling_params))
-        return text, meta
+        params = self._with_options(sampling_params)
+        if (params.n or 1) > 1:
+            several = object.__new__(SeveralSamples)
+            several.__dict__.update(self.__dict__)
+            return RuntimeEndpoint.generate(several, s, params)
+        return super().generate(s, params)
 
     def generate_stream(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> Iterator[Any]:
         """Stream (text, meta_info)."""
+        if (sampling_params.n or 1) > 1:
+            raise ConfigError(f"n={sampling_params.n} cannot be streamed in a program: use stream=False or n=1")
         return super().generate_stream(s, self._with_options(sampling_params))
 
     def _assert_success(self, res: Any) -> None:
@@ -101,6 +108,20 @@ class SpecEndpoint(RuntimeEndpoint):
         values["stop"] = [stop] if isinstance(stop, str) else list(stop or ())
         own = getattr(params, "spec_options", {})
         return SpecSamplingParams(**values, spec_options={**self.bound, **own})
+
+
+class SeveralSamples(SpecEndpoint):
+    """For one request with n > 1: SGLang's endpoint expects one answer, and the server sends a list of them."""
+
+    def _assert_success(self, res: Any) -> None:
+        super()._assert_success(res)
+        parsed = res.json
+
+        def columns() -> dict[str, list[Any]]:
+            answers = parsed()
+            return {name: [answer[name] for answer in answers] for name in ("text", "meta_info")}
+
+        res.json = columns
 
 
 def _remember_options(self: SglGen, *args: Any, **kwargs: Any) -> None:

@@ -6,6 +6,7 @@ and, in the long form, where every guess is wrong (random weights).
 
 import json
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import sglang as sgl
 
 from sgl_spec.request_options import options
+from sgl_spec.server_error import ServerError
 from tests.engine.conftest import PROMPTS, Server
 from tests.engine.test_finish import PLAIN, REPEAT, SAY_OK, same
 
@@ -225,9 +227,9 @@ def test_b55_the_callers_stop_list_stays_as_it_is(server: Server) -> None:
 
 
 def test_b75_hits_equal_the_cold_answers(server: Server) -> None:
-    server.runtime.flush_cache()
+    empty(server)
     cold = [server.generate(P7 + suffix, PLAIN, max_new_tokens=12)["output_ids"] for suffix in SUFFIXES]
-    server.runtime.flush_cache()
+    empty(server)
     warm = [server.generate(P7 + suffix, fixed(4), max_new_tokens=12) for suffix in SUFFIXES]
     assert [answer["output_ids"] for answer in warm] == cold
     assert all(answer["meta_info"]["cached_tokens"] > 200 for answer in warm[1:])
@@ -238,13 +240,15 @@ def test_b75_hits_equal_the_cold_answers(server: Server) -> None:
 
 
 def test_b77_a_conversation_is_reused_turn_by_turn(server: Server) -> None:
-    server.runtime.flush_cache()
-    text, known = PROMPTS[14], 1
+    empty(server)
+    ids, known = list(range(300, 330)), 1
     for turn in range(5):
-        answer = server.generate(text, fixed(8), max_new_tokens=12)
+        sampling = {"temperature": 0, "max_new_tokens": 12, "custom_params": {"sgl_spec": fixed(8)}}
+        body = {"input_ids": ids, "sampling_params": sampling}
+        answer = httpx.post(f"{server.url}/generate", json=body, timeout=120).json()
         assert answer["meta_info"]["cached_tokens"] >= known - 1
+        ids += [*answer["output_ids"], *range(500 + 9 * turn, 507 + 9 * turn)]
         known = answer["meta_info"]["prompt_tokens"] + answer["meta_info"]["completion_tokens"] - 1
-        text += answer["text"] + f"<|im_end|>\n<|im_start|>user\nTell me more, part {turn}.<|im_end|>\n"
 
 
 def test_b80_forks_before_any_text(server: Server) -> None:
@@ -252,7 +256,7 @@ def test_b80_forks_before_any_text(server: Server) -> None:
     def forks(s: Any) -> None:
         branches = s.fork(3)
         for at in range(3):
-            branches[at] += f"The number {at} is" + sgl.gen("x", max_tokens=4)
+            branches[at] += f"The number {at} is" + sgl.gen("x", max_tokens=4, temperature=0)
         s += "".join(branch["x"] for branch in branches)
 
     state = forks.run(backend=server.endpoint)
@@ -265,9 +269,9 @@ def test_b80_forks_before_any_text(server: Server) -> None:
 
 
 def test_b86_without_guesses_the_draft_does_not_run(server: Server) -> None:
-    before = server.runtime.stats()["total"]
+    before = server.runtime.stats()
     server.generate(PROMPTS[2], fixed(0), max_new_tokens=12)
-    after = server.runtime.stats()["total"]
+    after = server.runtime.stats()
     assert after["num_draft_tokens"] == before["num_draft_tokens"]
 
 
@@ -301,7 +305,8 @@ def test_b106_three_samples_are_a_list(server: Server) -> None:
 
     state = ask_three.run(backend=server.endpoint)
     assert state.error() is None
-    assert len(state["x"]) == 3
+    assert len(state["x"]) == len(state.get_meta_info("x")) == 3
+    assert state.text() == PROMPTS[19] + state["x"][0]
 
 
 def test_b111_streams_are_whole_characters(server: Server) -> None:
@@ -310,6 +315,17 @@ def test_b111_streams_are_whole_characters(server: Server) -> None:
         texts = [chunk["text"] for chunk in stream(server, EMOJI, fixed(8), max_new_tokens=tokens)]
         assert texts[-1] == plain["text"]
         assert not any("\ufffd" in text for text in texts[:-1])
+
+
+def empty(server: Server) -> None:
+    """Empty the prefix cache; a request that was just answered may still be on its way out."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return server.runtime.flush_cache()
+        except ServerError:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
 
 def ask(server: Server, text: str, given: dict[str, Any], **params: Any) -> httpx.Response:
