@@ -43,9 +43,7 @@ class Side:
 
 
 def demo(
-    num_speculative_tokens: Annotated[
-        int, typer.Option(min=0, max=32, help="Guesses per round at the start.")
-    ] = 5,
+    num_speculative_tokens: Annotated[int, typer.Option(min=0, max=32, help="Guesses per round at the start.")] = 5,
     controller: Annotated[str, typer.Option(help="Policy that sets the number of guesses.")] = "throughput",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens per answer.")] = 96,
     json_output: JsonFlag = False,
@@ -54,34 +52,43 @@ def demo(
 
     Example: sgl-spec demo --json
     """
-    import sglang as sgl
-
     from sgl_spec.models import fetch_demo
-    from sgl_spec.runtime import Runtime
+    from sgl_spec.serve import plan_launch
+    from sgl_spec.server_process import ServerProcess
 
     out = people(json_output)
     started = time.monotonic()
     target, draft = fetch_demo()
     out.print(f"models: {target.name} and its draft {draft.name} ({time.monotonic() - started:.0f} s)")
     started = time.monotonic()
-    with Runtime(str(target), str(draft), num_speculative_tokens, controller=controller) as runtime:
-        out.print(
-            f"engine: SGLang {installed_version()} answers at {runtime.url} ({time.monotonic() - started:.0f} s)"
-        )
-        for change in runtime.changed_settings:
+    launch = plan_launch(
+        {
+            "model_path": str(target),
+            "draft_model_path": str(draft),
+            "num_speculative_tokens": num_speculative_tokens,
+            "controller": controller,
+            "log_level": "warning",
+        }
+    )
+    with ServerProcess(launch) as server:
+        import sglang as sgl  # takes as long as the server's own import, beside it
+
+        from sgl_spec.runtime import Runtime, live_state
+
+        server.wait()
+        backend = Runtime.attach(launch.url)
+        live_state(backend, server)
+        sgl.set_default_backend(backend)
+        out.print(f"engine: SGLang {installed_version()} answers at {launch.url} ({time.monotonic() - started:.0f} s)")
+        for change in launch.changed:
             out.print(f"  set for you: {change}")
-        sgl.set_default_backend(runtime)
         plain, guessing = Side(), Side()
         for number, question in enumerate(QUESTIONS):
             sides: list[tuple[Side, dict[str, Any]]] = [(plain, PLAIN), (guessing, {"program": "demo"})]
-            _answer(
-                question, 1, {"speculate": False, "cache": False}, lambda _: None
-            )  # the prompt into the cache
+            _answer(question, 1, {"speculate": False, "cache": False}, lambda _: None)  # the prompt into the cache
             for side, options in sides if number % 2 else reversed(sides):
                 echo = (
-                    (lambda piece: out.print(piece, end=""))
-                    if number == 0 and side is guessing
-                    else (lambda _: None)
+                    (lambda piece: out.print(piece, end="")) if number == 0 and side is guessing else (lambda _: None)
                 )
                 begun = time.monotonic()
                 text, meta = _answer(question, max_new_tokens, options, echo)
@@ -91,11 +98,7 @@ def demo(
                 side.metas.append(meta["sgl_spec"])
             if number == 0:
                 out.print("")
-        threads = (
-            int(runtime.launch.environment.get("OMP_NUM_THREADS", os.cpu_count() or 1))
-            if runtime.launch
-            else 1
-        )
+    threads = int(launch.environment.get("OMP_NUM_THREADS", os.cpu_count() or 1))
     document = _document(plain, guessing, target.name, draft.name, num_speculative_tokens, threads)
     out.print(_card(document, guessing))
     if json_output:

@@ -1,24 +1,13 @@
 """`Runtime`: a server with speculative decoding as the backend of SGLang programs, started or attached to."""
 
-import atexit
 import json
-import subprocess
-import sys
-import tempfile
-import time
-from http import HTTPStatus
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.request import urlopen
 
 from sgl_spec.endpoint import KEY, SpecEndpoint
 from sgl_spec.errors import EngineError
-from sgl_spec.orphans import stop_group
 from sgl_spec.serve import Launch, plan_launch, speculates
-
-LAUNCH_TIMEOUT_S = 600.0
-LOG_TAIL = 12  # lines of the server's log in an error
+from sgl_spec.server_process import LAUNCH_TIMEOUT_S, ServerProcess
 
 
 class Runtime(SpecEndpoint):
@@ -41,8 +30,7 @@ class Runtime(SpecEndpoint):
         launch_timeout: float = LAUNCH_TIMEOUT_S,
         **server_args: Any,
     ) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
-        self.launch: Launch | None = plan_launch(
+        launch = plan_launch(
             {
                 "model_path": str(model_path),
                 "draft_model_path": draft_model_path if draft_model_path is None else _paths(draft_model_path),
@@ -53,11 +41,10 @@ class Runtime(SpecEndpoint):
                 **server_args,
             }
         )
-        self._log = tempfile.NamedTemporaryFile(prefix="sgl-spec-", suffix=".log", delete=False)  # noqa: SIM115
-        atexit.register(self.shutdown)
+        self.server = ServerProcess(launch)
         try:
-            self._start(launch_timeout)
-            super().__init__(self.launch.url, api_key=server_args.get("api_key"))
+            self.server.wait(launch_timeout)
+            super().__init__(launch.url, api_key=server_args.get("api_key"))
             self.server_state()
         except BaseException:
             self.shutdown()
@@ -79,37 +66,19 @@ class Runtime(SpecEndpoint):
         return self.base_url
 
     @property
+    def launch(self) -> Launch:
+        """What the server was started with."""
+        return self.server.launch
+
+    @property
     def pid(self) -> int | None:
         """The server's process id, None after `shutdown`."""
-        return None if self.process is None else self.process.pid
+        return self.server.pid
 
     @property
     def changed_settings(self) -> tuple[str, ...]:
         """Every server setting that sgl-spec chose on its own, with the reason."""
-        return () if self.launch is None else self.launch.changed
-
-    def _start(self, timeout: float) -> None:
-        assert self.launch is not None
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sgl_spec.sglang_plugin.server", *self.launch.arguments],
-            stdin=subprocess.PIPE,  # held open: the server ends when it closes (sgl_spec.orphans)
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=self.launch.environment,
-            start_new_session=True,
-        )
-        deadline = time.monotonic() + timeout
-        while not _answers(f"{self.launch.url}/health"):
-            if self.process.poll() is not None:
-                raise EngineError(
-                    f"The server ended with status {self.process.returncode} while starting:\n{self.log_tail()}"
-                )
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"The server did not answer within launch_timeout={timeout:.0f} s; raise it if the model is "
-                    f"still loading:\n{self.log_tail()}"
-                )
-            time.sleep(0.2)
+        return self.launch.changed
 
     def server_state(self) -> dict[str, Any] | None:
         """Return what the scheduler reports of sgl-spec, None where it has no source of guesses.
@@ -117,32 +86,19 @@ class Runtime(SpecEndpoint):
         Raises EngineError if our algorithm was asked for and is not live: SGLang only logs a plugin that
         fails.
         """
-        state = spec_state(self)
-        if state is None and self.launch is not None and speculates(self.launch.config):
-            raise EngineError("The server runs without sgl-spec's algorithm; its log says:\n" + self.log_tail())
-        return state
+        return live_state(self, self.server)
 
     def stats(self) -> dict[str, Any]:
         """Return counts since the start: in total, per program, by position and by source of the guesses."""
         return stats_of(self)
 
-    def log_tail(self, lines: int = LOG_TAIL) -> str:
+    def log_tail(self) -> str:
         """Return the last lines of the server's log."""
-        text = Path(self._log.name).read_text(errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        return self.server.log_tail()
 
     def shutdown(self) -> None:
         """Stop the server with all its processes; its port is free afterwards. May be called again."""
-        process, self.process = self.process, None
-        if process is None:
-            return
-        stop_group(process.pid)
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-        self._log.close()
-        Path(self._log.name).unlink()
-        atexit.unregister(self.shutdown)
+        self.server.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -157,12 +113,12 @@ def _paths(given: Any) -> Any:
     return [str(path) for path in given] if isinstance(given, list | tuple) else str(given)
 
 
-def _answers(url: str) -> bool:
-    try:
-        with urlopen(url, timeout=5.0) as answer:  # noqa: S310 - our own http address
-            return bool(answer.status == HTTPStatus.OK)
-    except OSError:
-        return False
+def live_state(endpoint: SpecEndpoint, server: ServerProcess) -> dict[str, Any] | None:
+    """As `Runtime.server_state`, of a server of ours and its address."""
+    state = spec_state(endpoint)
+    if state is None and speculates(server.launch.config):
+        raise EngineError("The server runs without sgl-spec's algorithm; its log says:\n" + server.log_tail())
+    return state
 
 
 def spec_state(endpoint: SpecEndpoint) -> dict[str, Any] | None:

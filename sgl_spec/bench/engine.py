@@ -75,9 +75,7 @@ def _started(target: str, draft: str | None, out: Console, server_args: dict[str
 
     started = time.monotonic()
     with Runtime(target, draft, **server_args) as runtime:
-        threads = 1
-        if runtime.launch is not None:
-            threads = int(runtime.launch.environment.get("OMP_NUM_THREADS", 1))
+        threads = int(runtime.launch.environment.get("OMP_NUM_THREADS", 1))
         client = Client(runtime.url)
         for options in (PLAIN, {"cache": False, "controller": "fixed", "num_speculative_tokens": 3}, {}):
             warm = {"namespace": "warm", "program": "warm", **options}

@@ -23,19 +23,12 @@ END_S = 10.0  # a server must be gone this soon after its owner
 OWNER = """
 import sys
 from sgl_spec.models import demo_target
-from sgl_spec.runtime import Runtime
+from sgl_spec.serve import plan_launch
+from sgl_spec.server_process import ServerProcess
 
-class Told(Runtime):
-    def _start(self, timeout):
-        import threading, time
-        def tell():
-            while self.process is None:
-                time.sleep(0.01)
-            print(self.process.pid, flush=True)
-        threading.Thread(target=tell, daemon=True).start()
-        super()._start(timeout)
-
-with Told(demo_target(), port=int(sys.argv[1])):
+with ServerProcess(plan_launch({"model_path": str(demo_target()), "port": int(sys.argv[1])})) as server:
+    print(server.pid, flush=True)
+    server.wait()
     print("up", flush=True)
     sys.stdin.read()
 """
