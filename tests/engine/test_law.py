@@ -119,9 +119,10 @@ sys.meta_path.insert(0, Bent())
 def test_a_planted_error_is_seen(prompt, tmp_path: Path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(BENT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    running = start(demo_target(), draft_cache=False)
+    # A draft that differs from its target: with q = p the error would only sharpen the law a little.
+    running = start(demo_draft(), draft_cache=False)
     try:
-        found = draw(next(running), prompt, 1.3, FIXED)
+        found = draw(next(running), prompt, 1.3, {**NOTHING, "draft_model": True})
     finally:
         running.close()
     assert not found.passed
