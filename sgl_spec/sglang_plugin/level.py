@@ -62,6 +62,8 @@ class EngineLevel:
         return laws
 
     def _laws(self, logits: torch.Tensor, rows: Sequence[int], counts: list[int]) -> torch.Tensor:
+        damaged = logits.isnan().any(dim=-1, keepdim=True)  # a damaged draft knows nothing: any token is as likely
+        logits = torch.where(damaged, 0.0, logits)
         samplings = [self.orders[i].sampling for i, n in zip(rows, counts, strict=True) for _ in range(n + 1)]
         probs = torch.softmax(logits, dim=-1)
         sampled = [at for at, sampling in enumerate(samplings) if sampling is not None]

@@ -105,3 +105,13 @@ def test_a_level_that_guesses_badly_is_dropped() -> None:
         pyramid.verified(5.0)
         text = [*text, *guesses[:right], argmax([*text, *guesses[:right]], 2)][-90:] if len(text) < 80 else [1]
     assert pyramid.choices()["keys"]["p"]["active"] == [1]
+
+
+@pytest.mark.parametrize("sampling", [None, WARM])
+def test_a_damaged_level_knows_nothing(sampling: Sampling | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyramid = pyramid_of((1, 2))
+    heard = pyramid.models[0].forward.logits
+    monkeypatch.setattr(pyramid.models[0].forward, "logits", lambda *given, **named: heard(*given, **named) * torch.nan)
+    chains = pyramid.chains([order(1, [1, 2, 3], 4, sampling)], torch.Generator().manual_seed(0))
+    assert chains.tokens[0]
+    assert all(law is None or law.sum() == pytest.approx(1.0) for law in chains.laws[0])
