@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-GRACE_S = 5.0
+GRACE_S = 1.0  # SGLang looks at its SIGTERM every 5 s, and drains what nobody waits for any more
 WATCH = "owner-watch"
 """Name of the watching thread; it only ever waits in one read, so the process may still fork."""
 
