@@ -79,11 +79,14 @@ class Prices:
         if not len(order):
             return chosen, plain
         reach = slots.reach.ravel()[order]
-        turn = self.turn.ravel()[order]
+        runs = self.runs.ravel()[order]
         fixed = np.zeros(len(order))
-        turns, firsts = np.unique(turn, return_index=True)
-        drafted = turns >= 0  # a turn is paid when it is first taken, with that slot's chance to be run
-        fixed[firsts[drafted]] += self.fixed[turns[drafted]] * self.runs.ravel()[order][firsts[drafted]]
+        firsts: dict[int, int] = {}
+        for at, turn in enumerate(self.turn.ravel()[order].tolist()):
+            firsts.setdefault(turn, at)
+        for turn, at in firsts.items():  # a turn is paid when it is first taken, with that slot's chance to be run
+            if turn >= 0:
+                fixed[at] = self.fixed[turn] * runs[at]
         tokens = batch + slots.survival.ravel()[order].cumsum()
         ms = self.ms(reach.cumsum(), self.own.ravel()[order].cumsum(), fixed.cumsum())
         rate = tokens / ms

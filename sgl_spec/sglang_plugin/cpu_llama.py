@@ -109,11 +109,18 @@ class FusedPass(StockPass):
     def __init__(self, runner: Any, fused: LlamaForward, head: PackedLinear) -> None:
         super().__init__(runner)
         self.fused, self.head = fused, head
+        self.last: tuple[list[Span], torch.Tensor] | None = None  # what `logits` read last, and its slots
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """As `StockPass.logits`."""
-        hidden = self.fused(*self.inputs(spans), self.req_to_token)
+        inputs = self.inputs(spans)
+        self.last = spans, inputs[2]
+        hidden = self.fused(*inputs, self.req_to_token)
         return self.head(hidden if every_row else hidden[last_rows(spans)])
+
+    def slots(self, spans: list[Span]) -> torch.Tensor:
+        """As `StockPass.slots`; those of the last pass are at hand."""
+        return self.last[1] if self.last is not None and self.last[0] is spans else super().slots(spans)
 
     def inputs(self, spans: list[Span]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return ids, positions, slots and rows of all tokens, int64 [sum of lengths] each."""
