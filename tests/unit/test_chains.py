@@ -43,3 +43,13 @@ def test_one_call_drafts_what_single_passes_draft(passes, counts, stop_below):
     for name in ("catchup_tokens", "draft_steps", "draft_rows"):
         assert getattr(one, name) == getattr(many, name), name
     assert one.catchup_ms > 0.0
+
+
+def test_the_slots_of_the_last_pass_are_those_of_its_positions(passes):
+    from sgl_spec.sglang_plugin.passes import Span
+
+    fused, slow = passes
+    spans, others = [Span(0, 3, [1, 2]), Span(1, 0, [3])], [Span(1, 5, [4, 5, 6])]
+    assert fused.logits(spans, every_row=True).shape == (3, 300)
+    for asked in (spans, others, spans):
+        assert fused.slots(asked).tolist() == slow.slots(asked).tolist()
