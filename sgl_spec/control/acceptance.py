@@ -136,15 +136,19 @@ class Acceptance:
         self.columns = np.arange(width)
         self.cold = np.full((1, width), COLD)
         self.goes_on = np.full((1, width), GOES_ON)
+        self._last: tuple[object, Floats, Floats] | None = None  # of the last `of`, while no evidence came in
 
     def of(self, rids: Sequence[str], keys: Sequence[ProgramKey]) -> tuple[Floats, Floats]:
         """a [n, width] of each request, and the chance that drafting goes on to each position [n, width]."""
-        programs = np.array([self.programs.row(key) for key in keys])
-        above = self.all.estimate(_FIRST, self.cold)
-        middle = self.programs.estimate(programs, above)
-        rows = np.array([self.requests.row(rid) for rid in rids])
-        going = self.reach.estimate(np.array([self.reach.row(key) for key in keys]), self.goes_on)
-        return self.requests.estimate(rows, middle), going
+        asked = (tuple(rids), tuple(keys))
+        if self._last is None or self._last[0] != asked:
+            programs = np.array([self.programs.row(key) for key in keys])
+            above = self.all.estimate(_FIRST, self.cold)
+            middle = self.programs.estimate(programs, above)
+            rows = np.array([self.requests.row(rid) for rid in rids])
+            going = self.reach.estimate(np.array([self.reach.row(key) for key in keys]), self.goes_on)
+            self._last = asked, self.requests.estimate(rows, middle), going
+        return self._last[1].copy(), self._last[2].copy()
 
     def asked(self, key: ProgramKey) -> float:
         """How often a first guess of this program was asked for and judged, or not made since the draft was unsure."""
@@ -158,6 +162,7 @@ class Acceptance:
         """Take in what was gathered in so many rounds. Requests that ended meanwhile teach their program."""
         if not evidence:
             return
+        self._last = None
         numbers = np.array([item[2:] for item in evidence])
         asked, made, tried, accepted = (self.columns < column[:, None] for column in numbers.T)
         decided = asked & np.hstack([made[:, :1] | True, made[:, :-1]])  # positions at which drafting might stop
@@ -178,6 +183,7 @@ class Acceptance:
 
     def forget(self, rid: str) -> None:
         """The request ended; its program keeps what it taught."""
+        self._last = None
         self.requests.drop(rid)
 
     def to_dict(self) -> dict[str, Any]:
@@ -190,6 +196,7 @@ class Acceptance:
 
     def load(self, values: dict[str, Any]) -> None:
         """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
+        self._last = None
         _restore(self.all, 0, values["all"])
         for saved in values["programs"]:
             key = (str(saved["program"]), int(saved["band"]))
