@@ -123,7 +123,7 @@ CATALOGUE = [
         "engine/test_case_limits.py::test_b17_b18_across_the_drafts_limit",
     ),
     _case("B21", "own", "empty prompts", RIGHT, f"{CASES}::test_b21_empty_prompts_behave_as_without_guesses"),
-    _case("B22", "SGLang #31214", "sampling options are ignored while verifying", RIGHT, "law/test_chi_square.py"),
+    _case("B22", "SGLang #31214", "sampling options are ignored while verifying", RIGHT, "engine/test_law.py"),
     _case(
         "B24",
         "dflash #74",
