@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sgl_spec.config import SpecConfig, unknown_name
+from sgl_spec.context import ALLOW_LONGER, shorter_drafts
 from sgl_spec.errors import ConfigError
-from sgl_spec.preflight import check_start, free_port
+from sgl_spec.preflight import check_start, free_port, read_config
 from sgl_spec.upstream import server_argument_names
 
 ALGORITHM = "SGL_SPEC"
@@ -75,6 +76,7 @@ def plan_launch(values: Mapping[str, Any]) -> Launch:
     host = theirs.setdefault("host", "127.0.0.1")
     port = theirs["port"] = theirs.get("port") or free_port(host)
     changed = check_start(config, theirs, host, int(port))
+    changed += _admit_shorter_drafts(config, theirs.get("context_length"), environment)
     if speculates(config):
         theirs |= {
             "speculative_algorithm": ALGORITHM,
@@ -93,6 +95,19 @@ def plan_launch(values: Mapping[str, Any]) -> Launch:
         changed += _prepare_cpu(theirs, environment)
     config.to_env(environment)
     return Launch(config, {"model_path": config.model_path, **theirs}, environment, tuple(changed))
+
+
+def _admit_shorter_drafts(config: SpecConfig, asked: Any, environment: dict[str, str]) -> list[str]:
+    """Let SGLang start with a draft that knows less than the context asked for: it drafts as far as it knows."""
+    folders = [path for path in config.draft_model_paths if Path(path).is_dir()]
+    if asked is None or not folders or not Path(config.model_path).is_dir():
+        return []
+    drafts = [(path, read_config(path)) for path in folders]
+    short = shorter_drafts(int(asked), read_config(config.model_path), drafts)
+    if not short:
+        return []
+    environment[ALLOW_LONGER] = "1"
+    return [f"{ALLOW_LONGER}=1 (drafting ends where the draft's context does: {', '.join(short)})"]
 
 
 def speculates(config: SpecConfig) -> bool:
