@@ -22,9 +22,9 @@ def read_vocabulary(folder: Path) -> dict[str, int] | None:
 
 
 def overlap(target: dict[str, int], draft: dict[str, int]) -> float:
-    """Share of the target's tokens that have the same id in the draft: 1.0 is needed to draft losslessly.
+    """Share of the target's tokens that have the same id in the draft.
 
-    Below 1.0 the ids must be translated, and what cannot be translated can never be guessed.
+    Below 1.0 the ids must be translated (`draft_vocabulary`), and what cannot be translated can never be guessed.
     """
     if not target:
         return 0.0
