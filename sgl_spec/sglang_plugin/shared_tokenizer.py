@@ -8,7 +8,6 @@ it forks its first child (`cpu_start`), so that the children find it in their me
 import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from sgl_spec.errors import UpstreamError
@@ -22,7 +21,7 @@ def apply() -> None:
     after_import(TOKENIZER_MODULE, install)
 
 
-def install(module: ModuleType) -> None:
+def install(module: Any) -> None:
     """Put a remembering ``get_tokenizer`` into SGLang's module, before anyone takes it from there."""
     build = getattr(module, "get_tokenizer", None)
     if build is None:
