@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sgl_spec.bench.ab import PLAIN
+from sgl_spec.bench.ab import MODEL_ONLY, PLAIN
 from sgl_spec.bench.load import Ask, Client
 from sgl_spec.verify.chi_square import chi_square, power_of
 
@@ -20,7 +20,7 @@ DRAWN = 3  # tokens of an outcome
 EXTRA = 2  # tokens behind them, so that the second and third are guesses of one round
 BATCH = 32
 BIAS = 0.1  # of the probability mass: the size of error whose detection is stated
-GUESS = {"cache": False, "controller": "fixed", "num_speculative_tokens": DRAWN, "draft_confidence": 0.0}
+GUESS = {**MODEL_ONLY, "controller": "fixed", "num_speculative_tokens": DRAWN, "draft_confidence": 0.0}
 
 Law = dict[tuple[int, ...], dict[int, float]]  # text after the prompt -> log-probability of the next token
 

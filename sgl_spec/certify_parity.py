@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sgl_spec.bench.ab import PLAIN
+from sgl_spec.bench.ab import MODEL_ONLY, PLAIN
 from sgl_spec.bench.load import Answer, Ask, Client
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}}, "required": ["name"]}
-GUESS = {"cache": False, "controller": "fixed", "num_speculative_tokens": 4, "draft_confidence": 0.0}
+GUESS = {**MODEL_ONLY, "controller": "fixed", "num_speculative_tokens": 4, "draft_confidence": 0.0}
 WAYS: dict[str, dict[str, Any]] = {
     **{f"draft model, K={k}": {**GUESS, "num_speculative_tokens": k} for k in (1, 3, 5, 8)},
     "cache and prompt only": {"draft_model": False, "controller": "fixed", "num_speculative_tokens": 5},

@@ -14,6 +14,7 @@ from sgl_spec.bench.load import Answer, Ask, Client
 from sgl_spec.stats import acceptance_rate
 
 RESAMPLES = 1000
+MODEL_ONLY = {"cache": False, "prompt_lookup": False}  # guesses of the draft model (and a prediction) alone
 PLAIN = {"speculate": False, "cache": False}  # decoded plainly; leaves no text behind
 
 

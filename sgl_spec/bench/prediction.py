@@ -4,7 +4,7 @@ from difflib import SequenceMatcher
 from statistics import mean
 from typing import Annotated
 
-from sgl_spec.bench.ab import PLAIN, Arm, ask_in_turn, ratio, summary
+from sgl_spec.bench.ab import MODEL_ONLY, PLAIN, Arm, ask_in_turn, ratio, summary
 from sgl_spec.bench.edits import copy_task, some_edits
 from sgl_spec.bench.engine import pair, running
 from sgl_spec.bench.load import Answer, Ask
@@ -21,7 +21,7 @@ from sgl_spec.console import JsonFlag, people
 
 MEANING = "tokens/s with the old file as prediction / of plain decoding, the prompt's prefill left out of both"
 PREDICTED, UNRELATED = "old file as prediction", "unrelated prediction"
-ARMS = (Arm("plain", PLAIN), Arm(PREDICTED, {"cache": False}), Arm(UNRELATED, {"cache": False}))
+ARMS = (Arm("plain", PLAIN), Arm(PREDICTED, MODEL_ONLY), Arm(UNRELATED, MODEL_ONLY))
 
 
 def prediction(
@@ -35,8 +35,8 @@ def prediction(
 ) -> None:
     """Code edits of own files: old file as prediction, an unrelated file as prediction, and none.
 
-    The draft cache is off, so that nothing but the prediction (and the draft model) guesses. Each prompt is
-    read once unmeasured, since its prefill is the same for all.
+    The draft cache and the search of the prompt are off, so that nothing but the prediction (and the draft
+    model) guesses. Each prompt is read once unmeasured, since its prefill is the same for all.
 
     Example: sgl-spec bench prediction --prompts 20 --max-new-tokens 2048 --json
     """

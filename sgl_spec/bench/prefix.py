@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sgl_spec.bench.ab import MODEL_ONLY
 from sgl_spec.bench.engine import Engine, pair, running
 from sgl_spec.bench.load import Answer, Ask
 from sgl_spec.bench.options import DraftOption, QuickFlag, SaveFlag, TargetOption, finish
@@ -12,7 +13,7 @@ from sgl_spec.console import JsonFlag, people
 from sgl_spec.stats import acceptance_rate
 
 MEANING = "time of all forks without sharing / with a shared prefix, prefill included"
-GUESS = {"cache": False, "controller": "fixed", "num_speculative_tokens": 3, "draft_confidence": 0.0}
+GUESS = {**MODEL_ONLY, "controller": "fixed", "num_speculative_tokens": 3, "draft_confidence": 0.0}
 FORKS = 8
 WARM = 6  # tokens after the prefix alone: enough for a guess, so that the draft reads the prefix too
 QUESTIONS = (

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sgl_spec.bench.ab import PLAIN, Arm, ask_in_turn, mean_ratio, summary
+from sgl_spec.bench.ab import MODEL_ONLY, PLAIN, Arm, ask_in_turn, mean_ratio, summary
 from sgl_spec.bench.engine import pair, running
 from sgl_spec.bench.load import Ask
 from sgl_spec.bench.options import (
@@ -21,7 +21,7 @@ from sgl_spec.train.prompts import TASKS
 MEANING = "tokens/s with all sources / tokens/s of plain decoding by the same engine, geometric mean of the tasks"
 ARMS = (
     Arm("plain", PLAIN),
-    Arm("draft only", {"cache": False}),
+    Arm("draft only", MODEL_ONLY),
     Arm("cache only", {"draft_model": False}),
     Arm("all", {}),
 )

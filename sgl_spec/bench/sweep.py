@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sgl_spec.bench.ab import PLAIN, Arm, Ratio, ask_in_turn, ratio, summary
+from sgl_spec.bench.ab import MODEL_ONLY, PLAIN, Arm, Ratio, ask_in_turn, ratio, summary
 from sgl_spec.bench.engine import pair, running
 from sgl_spec.bench.load import Ask
 from sgl_spec.bench.options import (
@@ -60,5 +60,5 @@ def sweep(
 
 
 def _fixed(k: int) -> Arm:
-    fixed = {"controller": "fixed", "num_speculative_tokens": k, "cache": False, "draft_confidence": 0.0}
+    fixed = {**MODEL_ONLY, "controller": "fixed", "num_speculative_tokens": k, "draft_confidence": 0.0}
     return Arm(f"K={k}", fixed)
