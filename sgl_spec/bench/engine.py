@@ -15,6 +15,7 @@ from sgl_spec.errors import ConfigError
 from sgl_spec.upstream import installed_version
 
 WARM_TEXT = "One two three four five six seven eight nine ten. One two three four five six"
+LONGEST = 10  # fixed K of a request goes up to the server's; the default policy does not look at it
 
 
 class Engine(NamedTuple):
@@ -74,7 +75,7 @@ def _started(target: str, draft: str | None, out: Console, server_args: dict[str
     from sgl_spec.runtime import Runtime
 
     started = time.monotonic()
-    with Runtime(target, draft, **server_args) as runtime:
+    with Runtime(target, draft, **{"num_speculative_tokens": LONGEST, **server_args}) as runtime:
         threads = int(runtime.launch.environment.get("OMP_NUM_THREADS", 1))
         client = Client(runtime.url)
         for options in (PLAIN, {"cache": False, "controller": "fixed", "num_speculative_tokens": 3}, {}):
