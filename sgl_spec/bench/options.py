@@ -11,7 +11,7 @@ from sgl_spec.bench.provenance import provenance
 from sgl_spec.bench.result import RESULTS, Result
 from sgl_spec.console import emit, table
 
-WIDE = 170  # columns of a card that goes into a file
+WIDE = 220  # columns of a card that goes into a file
 TargetOption = Annotated[Path | None, typer.Option("--target", help="Target model; default: the demo pair.")]
 DraftOption = Annotated[Path | None, typer.Option("--draft", help="Draft model; default: the demo pair.")]
 TokensOption = Annotated[int, typer.Option("--max-new-tokens", min=4, help="Tokens per answer.")]
