@@ -57,10 +57,10 @@ class Owner:
         self.process.wait(timeout=4 * END_S)
 
 
-def gone(group: int, seconds: float = END_S) -> bool:
-    """Whether the process group ends within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while alive(group):
+def gone(owner: Owner) -> bool:
+    """Whether the owner's server ends within `END_S`; its port is free once the kernel has closed its sockets."""
+    deadline = time.monotonic() + END_S
+    while alive(owner.server) or not is_free(owner.port):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.1)
@@ -79,8 +79,7 @@ def test_the_owner_ends_while_the_server_loads(number: int) -> None:
     time.sleep(8)  # in the middle of the imports
     assert alive(owner.server)
     owner.end(number)
-    assert gone(owner.server)
-    assert is_free(owner.port)
+    assert gone(owner)
 
 
 def test_the_owner_is_killed_while_the_server_runs() -> None:
@@ -88,8 +87,7 @@ def test_the_owner_is_killed_while_the_server_runs() -> None:
     assert owner.line() == "up"
     assert not is_free(owner.port)
     owner.end(signal.SIGKILL)
-    assert gone(owner.server)
-    assert is_free(owner.port)
+    assert gone(owner)
 
 
 def test_an_exception_in_the_body_and_a_named_port() -> None:
