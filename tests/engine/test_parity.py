@@ -47,6 +47,15 @@ def test_one_by_one(request, name, reference):
         assert server.generate(prompt, fixed(k))["output_ids"] == expected, (k, prompt)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("k", LENGTHS)
+@pytest.mark.parametrize("name", DRAFTS)
+def test_every_prompt_one_by_one(request, name, k, reference):
+    server: Server = request.getfixturevalue(name)
+    for prompt, expected in zip(PROMPTS, reference, strict=True):
+        assert server.generate(prompt, fixed(k))["output_ids"] == expected, prompt
+
+
 def test_every_guess_of_the_target_itself_is_accepted(self_server):
     for k in LENGTHS:
         for answer in self_server.generate(PROMPTS[:6], fixed(k)):
