@@ -7,7 +7,9 @@ form adds the others: without a draft, with a random one, without a radix cache 
 import httpx
 import pytest
 
-from tests.engine.conftest import PROMPTS, Server
+from sgl_spec.models import cache_root, demo_target
+from tests.engine import drafts
+from tests.engine.conftest import PROMPTS, Server, start
 
 pytestmark = pytest.mark.engine
 LENGTHS = (1, 3, 5, 8)
@@ -93,3 +95,14 @@ def test_a_long_prompt_in_chunks(odd_server, plain_server):
     prompt = " ".join(f"Item {i} costs {i * 7 % 13} coins." for i in range(60))
     expected = plain_server.generate(prompt)["output_ids"]
     assert odd_server.generate(prompt, fixed(5))["output_ids"] == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["self", "bad"])
+def test_every_length_without_radix_cache_in_chunks(name):
+    random = cache_root() / "tests" / "random-draft"
+    draft = demo_target() if name == "self" else drafts.random_draft(demo_target(), random)
+    for server in start(draft, disable_radix_cache=True, chunked_prefill_size=64, draft_cache=False):
+        plain = ids(server.generate(PROMPTS, {"speculate": False}))
+        for k in LENGTHS:
+            assert ids(server.generate(PROMPTS, fixed(k))) == plain, k
