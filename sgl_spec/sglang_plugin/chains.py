@@ -159,13 +159,13 @@ def guess(
     """Guess the next token of each row of `logits` [b, H]; `hot_ids` [H] are the columns' tokens.
 
     The confidence is the largest probability of q, a function of the text before the token and not of the
-    token drawn: stopping on it leaves the emitted law exact. A row with a NaN (a damaged draft) has the confidence
-    -1, which ends its chain before the guess.
+    token drawn: stopping on it leaves the emitted law exact. A row with a NaN or an infinity (a damaged draft)
+    has the confidence -1, which ends its chain before the guess.
     """
-    damaged = logits.isnan().any(dim=-1)
+    top, column = torch.softmax(logits, dim=-1).max(dim=-1)
+    damaged = top.isnan()
     if damaged.any():
         logits = torch.where(damaged[:, None], 0.0, logits)
-    top, column = torch.softmax(logits, dim=-1).max(dim=-1)
     guesses = Guesses(column.tolist(), top.tolist(), [None] * len(samplings))
     rows = [i for i, s in enumerate(samplings) if s is not None]
     if rows:
