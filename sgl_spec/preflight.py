@@ -9,6 +9,7 @@ from typing import Any
 from sgl_spec.config import SpecConfig
 from sgl_spec.errors import ConfigError, VocabularyError
 from sgl_spec.unsupported import refuse
+from sgl_spec.weight_files import check_weight_files
 
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 
@@ -69,10 +70,11 @@ def check_folder(knob: str, path: str) -> None:
         )
     if not (folder / "config.json").exists():
         raise ConfigError(f"{knob}={path} has no config.json: name a folder in Hugging Face format")
-    read_config(path)
+    config = read_config(path)
     if not any(next(folder.glob(pattern), None) for pattern in WEIGHT_PATTERNS):
         raise ConfigError(f"{knob}={path} has no weights (*.safetensors): copy them there or name another folder")
     check_shards(knob, folder)
+    check_weight_files(knob, folder, config)
 
 
 def check_shards(knob: str, folder: Path) -> None:
@@ -82,9 +84,9 @@ def check_shards(knob: str, folder: Path) -> None:
         return
     try:
         named = set(json.loads(index.read_text())["weight_map"].values())
-    except (json.JSONDecodeError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{knob}={folder}: {index.name} is not readable ({error}): copy it again") from None
-    missing = sorted(name for name in named if not (folder / name).exists())
+    missing = sorted(str(name) for name in named if not (folder / str(name)).exists())
     if missing:
         raise ConfigError(f"{knob}={folder} lacks {len(missing)} of {len(named)} shards, first {missing[0]}: copy them")
 

@@ -1,7 +1,5 @@
 """Bytes of a model's weights once loaded: from its safetensors files if it has any, else from its shape."""
 
-import json
-import struct
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +7,7 @@ from typing import NamedTuple
 from sgl_spec.advise.shape import ModelShape
 from sgl_spec.errors import ConfigError
 from sgl_spec.names import nearest
+from sgl_spec.weight_files import tensors_of
 
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
@@ -56,23 +55,12 @@ def parameters_of(shape: ModelShape, folder: Path | None = None) -> Parameters:
         return Parameters(shape.linear_parameters, shape.embedding_parameters + shape.norm_parameters)
     linear = other = 0
     for file in files:
-        for name, size in _tensors(file).items():
+        for name, tensor in tensors_of(file).items():
             if shape.tied and name.startswith("lm_head"):
                 continue  # SGLang shares the embedding matrix
-            count = prod(size)
-            if len(size) < 2 or "embed" in name or name.startswith("lm_head"):
+            count = prod(tensor.shape)
+            if len(tensor.shape) < 2 or "embed" in name or name.startswith("lm_head"):
                 other += count
             else:
                 linear += count
     return Parameters(linear, other)
-
-
-def _tensors(file: Path) -> dict[str, list[int]]:
-    """Tensor sizes by name, from the JSON header that starts a safetensors file (8-byte length first)."""
-    try:
-        with file.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(min(length, 100_000_000)))
-        return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigError(f"{file} is no whole safetensors file: copy it again.") from None

@@ -90,7 +90,8 @@ def test_a_missing_size_is_named() -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, list[int]]) -> None:
-    header = json.dumps({name: {"dtype": "F32", "shape": size} for name, size in tensors.items()}).encode()
+    entry = {"dtype": "F32", "data_offsets": [0, 0]}
+    header = json.dumps({name: entry | {"shape": size} for name, size in tensors.items()}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header)
 
 
@@ -171,9 +172,7 @@ def test_preset_article_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--preset", "article", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["total_gb"] == 102
-    assert {line["name"]: line["gb"] for line in document["lines"]} == {
-        k: gb for k, (gb, _) in CLAIMED.items()
-    }
+    assert {line["name"]: line["gb"] for line in document["lines"]} == {k: gb for k, (gb, _) in CLAIMED.items()}
 
 
 def test_plan_of_folders_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,9 +212,7 @@ def test_plan_of_folders_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["Qwen3-8B", "--preset", "article"], "leave out 'Qwen3-8B' or the preset"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_sentence(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +11,21 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from sgl_spec.errors import ConfigError
-from sgl_spec.preflight import check_port
+from sgl_spec.preflight import check_folder, check_port
 from sgl_spec.serve import plan_launch
+
+
+def weights(tensors: dict, data: bytes = b"") -> bytes:
+    """The bytes of a safetensors file."""
+    header = json.dumps(tensors).encode()
+    return struct.pack("<Q", len(header)) + header + data
 
 
 def model(folder: Path, **config) -> Path:
     """A folder that looks like a model until somebody loads it."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"vocab_size": 10, **config}))
-    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "model.safetensors").write_bytes(weights({}))
     return folder
 
 
@@ -54,6 +61,53 @@ def test_missing_weights_and_shards(tmp_path, target):
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (sharded / "model.safetensors.index.json").write_text(json.dumps(index))
     refuse("lacks 1 of 2 shards, first model-2", model_path=target, draft_model_path=str(sharded))
+
+
+MATRIX = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+WHOLE = weights({"w": MATRIX}, bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (b"", "no whole safetensors file"),
+        (WHOLE[:30], "no whole safetensors file"),
+        (WHOLE[:-1], f"holds {len(WHOLE) - 1} bytes where its header says {len(WHOLE)}"),
+        (WHOLE + b"x", f"holds {len(WHOLE) + 1} bytes where its header says {len(WHOLE)}"),
+        (b"version https://git-lfs.github.com/spec/v1", "no whole safetensors file"),
+        (weights({"w": 3}), "no whole safetensors file"),
+        (weights({"a.weight": MATRIX | {"dtype": "I32"}}, bytes(16)), "stores a.weight as I32"),
+        (weights({"a.weight": MATRIX | {"dtype": "F8_E4M3"}}, bytes(16)), "stores a.weight as F8_E4M3"),
+    ],
+)
+def test_torn_and_wrong_weights(tmp_path, target, held, sentence):
+    draft = model(tmp_path / "draft")
+    (draft / "model.safetensors").write_bytes(held)
+    refuse(sentence, model_path=target, draft_model_path=str(draft))
+
+
+def test_weights_that_may_be_integers(tmp_path):
+    quantised = model(tmp_path / "quantised", quantization_config={"quant_method": "gptq"})
+    (quantised / "model.safetensors").write_bytes(weights({"a.weight": MATRIX | {"dtype": "I32"}}, bytes(16)))
+    check_folder("model_path", str(quantised))
+    buffers = model(tmp_path / "buffers")
+    counter = {"dtype": "I64", "shape": [2], "data_offsets": [0, 16]}
+    (buffers / "model.safetensors").write_bytes(weights({"position_ids": counter}, bytes(16)))
+    check_folder("model_path", str(buffers))
+
+
+def test_weights_behind_a_link_to_nothing(tmp_path, target):
+    draft = model(tmp_path / "draft")
+    (draft / "model.safetensors").unlink()
+    (draft / "model.safetensors").symlink_to(tmp_path / "moved")
+    refuse("cannot be read", model_path=target, draft_model_path=str(draft))
+
+
+@pytest.mark.parametrize("index", ["{", "[]", '{"weight_map": 3}', "{}"])
+def test_a_damaged_index(tmp_path, target, index):
+    sharded = model(tmp_path / "sharded")
+    (sharded / "model.safetensors.index.json").write_text(index)
+    refuse("index.json is not readable", model_path=target, draft_model_path=str(sharded))
 
 
 def test_a_damaged_config(tmp_path, target):
