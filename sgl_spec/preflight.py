@@ -11,6 +11,7 @@ from sgl_spec.errors import ConfigError, VocabularyError
 from sgl_spec.unsupported import refuse
 from sgl_spec.weight_files import check_weight_files
 
+JSON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 
 
@@ -71,6 +72,9 @@ def check_folder(knob: str, path: str) -> None:
     if not (folder / "config.json").exists():
         raise ConfigError(f"{knob}={path} has no config.json: name a folder in Hugging Face format")
     config = read_config(path)
+    for name in JSON_FILES:
+        if (folder / name).exists():
+            read_object(folder / name)
     if not any(next(folder.glob(pattern), None) for pattern in WEIGHT_PATTERNS):
         raise ConfigError(f"{knob}={path} has no weights (*.safetensors): copy them there or name another folder")
     check_shards(knob, folder)
@@ -93,14 +97,20 @@ def check_shards(knob: str, folder: Path) -> None:
 
 def read_config(path: str) -> dict[str, Any]:
     """Return a local folder's config.json; raises ConfigError where it is not JSON."""
-    file = Path(path).expanduser() / "config.json"
+    return read_object(Path(path).expanduser() / "config.json")
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object of a model's file; raises ConfigError where there is none."""
     try:
-        config = json.loads(file.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        held = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}): copy the model folder again") from None
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON ({error}): copy the model folder again") from None
-    if not isinstance(config, dict):
+    if not isinstance(held, dict):
         raise ConfigError(f"{file} holds no JSON object: copy the model folder again")
-    return config
+    return held
 
 
 def check_vocabulary(config: SpecConfig, draft: str) -> list[str]:

@@ -8,12 +8,13 @@ digest of their row, so nothing is lost or repeated whatever the order in which 
 import fcntl
 import json
 import os
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sgl_spec.errors import ConfigError
+from sgl_spec.errors import ConfigError, SpecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class Results:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError) if error else nullcontext():  # what could not be written was said
+            self._file.close()
 
     @property
     def failed(self) -> int:
@@ -63,12 +65,18 @@ class Results:
         return sum(place.failed for place in self.places.values())
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one record durably. Mutates `places`."""
+        """Write one record durably. Mutates `places`; raises SpecError where the disk takes no more."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         offset = self._file.seek(0, os.SEEK_END)
-        self._file.write(line)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise SpecError(
+                f"output={self.path} cannot be written ({error.strerror}): free some disk space and run the same "
+                "command again, it goes on after the last finished row."
+            ) from None
         self.places[record["index"]] = Place(offset, len(line), record["error"] is not None)
 
     def drop_failed(self) -> None:

@@ -27,8 +27,11 @@ def save_state(controller: MixedController, path: str | Path, key: str) -> bool:
     document = {"format": FORMAT, "key": key, **throughput.to_dict()}
     target = Path(path)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(document))
-    part.replace(target)
+    try:
+        part.write_text(json.dumps(document))
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
     return True
 
 

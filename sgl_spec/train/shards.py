@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sgl_spec.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Sequence:
@@ -48,15 +50,23 @@ def write_shard(folder: Path, sequences: list[Sequence]) -> Path:
     top_ids = np.concatenate([s.top_ids for s in sequences])
     small = np.uint16 if max(tokens.max(), top_ids.max()) < 1 << 16 else np.uint32
     scratch = folder / f".{path.name}.{os.getpid()}"
-    with scratch.open("wb") as handle:
-        np.savez(
-            handle,
-            facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
-            tokens=tokens.astype(small),
-            top_ids=top_ids.astype(small),
-            top_logp=np.concatenate([s.top_logp for s in sequences]).astype(np.float16),
-        )
-    scratch.replace(path)
+    try:
+        with scratch.open("wb") as handle:
+            np.savez(
+                handle,
+                facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
+                tokens=tokens.astype(small),
+                top_ids=top_ids.astype(small),
+                top_logp=np.concatenate([s.top_logp for s in sequences]).astype(np.float16),
+            )
+        scratch.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"corpus folder {folder} cannot be written ({error.strerror}); free some disk space and run the same "
+            "command again: the texts stored so far are kept."
+        ) from error
+    finally:
+        scratch.unlink(missing_ok=True)
     return path
 
 

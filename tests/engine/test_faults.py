@@ -2,17 +2,23 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from sgl_spec.models import cache_root, demo_target
-from sgl_spec.orphans import alive
+from sgl_spec.errors import ConfigError
+from sgl_spec.models import cache_root, demo_draft, demo_target
+from sgl_spec.orphans import alive, stop_group
 from sgl_spec.runtime import Runtime
+from sgl_spec.serve import plan_launch
+from sgl_spec.server_process import LAUNCH_TIMEOUT_S
 from tests.engine import drafts
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]
@@ -53,6 +59,48 @@ def test_clients_of_a_dead_engine_get_an_error(part: str) -> None:
         while alive(group) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not alive(group)
+
+
+def say(url: str) -> Any:
+    body = {"text": "The capital of France is", "sampling_params": {"temperature": 0.0, "max_new_tokens": 12}}
+    answer = httpx.post(f"{url}/generate", json=body, timeout=300)
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return answer.json()["output_ids"]
+
+
+def up(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=10).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def test_a_full_disk_for_the_log_and_a_second_server_on_the_port() -> None:
+    """The log takes no byte, and still every request is answered; whoever wants the same port is refused at once."""
+    launch = plan_launch({"model_path": str(demo_target()), "draft_model_path": str(demo_draft())})
+    with Path("/dev/full").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "sgl_spec.sglang_plugin.server", *launch.arguments],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=launch.environment,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + LAUNCH_TIMEOUT_S
+        while not up(launch.url):
+            assert server.poll() is None, f"the server ended with status {server.returncode}"
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        first = say(launch.url)
+        with pytest.raises(ConfigError, match=r"port=\d+ on host=127.0.0.1 cannot be used"):
+            Runtime(demo_target(), port=launch.server_args["port"])
+        assert say(launch.url) == first
+    finally:
+        stop_group(server.pid)
+        server.wait()
+    assert not alive(server.pid)
 
 
 def test_a_draft_with_nan_weights_changes_no_token() -> None:

@@ -110,10 +110,15 @@ def test_a_damaged_index(tmp_path, target, index):
     refuse("index.json is not readable", model_path=target, draft_model_path=str(sharded))
 
 
-def test_a_damaged_config(tmp_path, target):
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+@pytest.mark.parametrize(
+    ("held", "sentence"), [(b"{", "is not JSON"), (b"\xff", "is not JSON"), (b"[]", "no JSON object")]
+)
+def test_damaged_json(tmp_path, target, name, held, sentence):
     damaged = model(tmp_path / "damaged")
-    (damaged / "config.json").write_text("{")
-    refuse("is not JSON", model_path=target, draft_model_path=str(damaged))
+    (damaged / name).write_bytes(held)
+    refuse(f"{name} .*{sentence}", model_path=target, draft_model_path=str(damaged))
+    refuse(f"{name} .*{sentence}", model_path=str(damaged))
 
 
 def test_contradicting_draft_lengths(target):
