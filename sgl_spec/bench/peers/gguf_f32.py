@@ -1,5 +1,6 @@
 """A Llama folder of Hugging Face as an F32 GGUF file, with the metadata of a GGUF file of the same tokenizer."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,26 @@ SIZES = {
     "llama.block_count": "num_hidden_layers",
     "llama.embedding_length": "hidden_size",
     "llama.feed_forward_length": "intermediate_size",
+    "llama.attention.head_count": "num_attention_heads",
+    "llama.attention.head_count_kv": "num_key_value_heads",
 }
 SKIPPED = ("GGUF.", "general.architecture", "general.file_type", "general.quantization_version")
+
+
+def add_f32_files(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The job with its target and draft as files in `folder` (which holds a GGUF file of the tokenizer), kept there."""
+    like = next(path for path in sorted(folder.rglob("*.gguf")) if path.parent != folder)
+    files = {}
+    for kind in ("target", "draft"):
+        model = Path(job[kind])
+        digest = hashlib.sha256((model / "config.json").read_bytes())
+        for file in sorted(model.glob("*.safetensors")):
+            digest.update(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}".encode())
+        file = folder / f"{model.name}-{digest.hexdigest()[:12]}.gguf"
+        if not file.is_file():
+            write_f32(model, like, file.with_suffix(".part")).rename(file)
+        files[f"{kind}_gguf"] = str(file)
+    return job | files
 
 
 def write_f32(folder: Path, like: Path, out: Path) -> Path:

@@ -1,50 +1,58 @@
-"""Answers a job (JSON on stdin) with Hugging Face Transformers, plainly and with assisted generation.
+"""Hugging Face Transformers: plain, assisted generation, and its prompt lookup, each with its own defaults.
 
-Prints {"engine", "series": [{"mode", "requests", "calls": [[tokens, seconds], ...]}]} as its last line.
+Assisted generation takes one request at a time, so several are answered one after the other.
 """
 
-import json
-import sys
-import time
 from typing import Any
 
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from sgl_spec.bench.peers.wire import Loaded, serve
 
-def main() -> None:
-    """Run the job."""
-    job = json.load(sys.stdin)
+ONE_BY_ONE = "assisted, one after the other"
+LOOKUP_TOKENS = 10
+WARM_TOKENS = 8
+
+
+def load(job: dict[str, Any]) -> Loaded:
+    """Both models in fp32."""
     torch.set_num_threads(job["threads"])
     tokenizer = AutoTokenizer.from_pretrained(job["target"], padding_side="left")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     target = AutoModelForCausalLM.from_pretrained(job["target"], dtype=torch.float32).eval()
     draft = AutoModelForCausalLM.from_pretrained(job["draft"], dtype=torch.float32).eval()
+    lookup = f"prompt lookup, {LOOKUP_TOKENS} tokens"
+    ways: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "assisted": {"assistant_model": draft},
+        ONE_BY_ONE: {"assistant_model": draft},
+        lookup: {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
+    }
 
-    def generate(texts: list[str], tokens: int, **more: Any) -> list[float]:
+    def decode(mode: str, texts: list[str], tokens: int) -> tuple[int, list[str]]:
+        if mode == ONE_BY_ONE and len(texts) > 1:
+            answers = [decode(mode, [text], tokens) for text in texts]
+            return sum(count for count, _ in answers), [text for _, (text,) in answers]
         inputs = tokenizer(texts, return_tensors="pt", padding=True)
-        started = time.perf_counter()
         out = target.generate(
-            **inputs, do_sample=False, min_new_tokens=tokens, max_new_tokens=tokens,
-            pad_token_id=tokenizer.pad_token_id, **more,
-        )  # fmt: skip
-        seconds = time.perf_counter() - started
-        return [len(texts) * (out.shape[1] - inputs["input_ids"].shape[1]), seconds]
+            **inputs,
+            do_sample=False,
+            min_new_tokens=tokens,
+            max_new_tokens=tokens,
+            pad_token_id=tokenizer.pad_token_id,
+            **ways[mode],
+        )
+        new = out[:, inputs["input_ids"].shape[1] :]
+        return new.numel(), tokenizer.batch_decode(new, skip_special_tokens=True)
 
-    series = []
-    for mode, more in (("plain", {}), ("assisted", {"assistant_model": draft})):
-        generate(job["prompts"][:1], 4, **more)
-        calls = [generate([text], job["tokens"], **more) for text in job["prompts"]]
-        series.append({"mode": mode, "requests": 1, "calls": calls})
-    together = job["batch"]
-    calls = [generate(together, job["batch_tokens"])]
-    series.append({"mode": "plain", "requests": len(together), "calls": calls})
-    each = [generate([text], job["batch_tokens"], assistant_model=draft) for text in together]
-    one = [sum(tokens for tokens, _ in each), sum(seconds for _, seconds in each)]
-    series.append({"mode": "assisted, one after the other", "requests": len(together), "calls": [one]})
-    print(json.dumps({"engine": f"Transformers {transformers.__version__}", "series": series}))
+    for mode in ways:
+        decode(mode, ["Hello"], WARM_TOKENS)
+    together = len(job["batch"])
+    modes = {"plain": [1, together], "assisted": [1], ONE_BY_ONE: [together], lookup: [1]}
+    return Loaded(f"Transformers {transformers.__version__}", decode, modes)
 
 
 if __name__ == "__main__":
-    main()
+    serve(load)

