@@ -98,6 +98,9 @@ def _against(
     name: str, ours: Side, job: dict[str, Any], calls: list[tuple[list[str], int]], out: Console
 ) -> list[Series]:
     """Both sides' series; none, with a sentence on the console, if the peer is missing or fails."""
+    if name in PEERS and (sentence := PEERS[name].missing()):
+        out.print(f"  {sentence}")
+        return []
     try:
         with ExitStack() as stack:
             if name == SGLANG:

@@ -59,9 +59,7 @@ class Peer:
             raise EngineError(f"{self.name} could not be installed: {last}")
 
     def start(self, job: dict[str, Any]) -> PeerProcess:
-        """The engine with the job's models loaded; raises EngineError if it is missing or fails."""
-        if sentence := self.missing():
-            raise EngineError(sentence)
+        """The engine with the job's models loaded; raises EngineError if it fails."""
         environment = dict(self.environment)
         if self.preloaded:
             environment["LD_PRELOAD"] = ":".join(str(self.folder / library) for library in self.preloaded)

@@ -26,10 +26,17 @@ class Call(NamedTuple):
 
 
 class Side(Protocol):
-    """An engine with its models loaded; `modes` says with how many requests each mode can be asked."""
+    """An engine with its models loaded."""
 
-    engine: str
-    modes: dict[str, list[int]]
+    @property
+    def engine(self) -> str:
+        """Its name, with the version."""
+        ...
+
+    @property
+    def modes(self) -> dict[str, list[int]]:
+        """With how many requests at once each mode can be asked."""
+        ...
 
     def ask(self, mode: str, texts: list[str], tokens: int) -> Call:
         """Answers of `tokens` tokens each, greedy, end of sequence ignored; raises EngineError."""
