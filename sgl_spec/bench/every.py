@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sgl_spec.bench.adaptive import adaptive
+from sgl_spec.bench.advice import advice
 from sgl_spec.bench.concurrency import load
 from sgl_spec.bench.engine import engines_kept
 from sgl_spec.bench.options import QuickFlag, SaveFlag
@@ -25,6 +26,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "worst-case": worst_case,
     "sweep": sweep,
     "load": load,
+    "advice": advice,
 }
 
 

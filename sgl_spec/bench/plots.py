@@ -18,8 +18,10 @@ PLOTTED = {
     "overhead": (("batch", "arm"), "outside_forwards"),
     "sweep": (("temperature", "arm"), "ratio_to_plain"),
     "load": (("at_once", "arm"), "tokens_per_s"),
+    "advice": (("draft",), "advised_to_best"),
     "peers": (("engine", "mode", "requests"), "tokens_per_s"),
 }
+NAMED = ("K", "batch", "at_once", "requests")  # numbers that say nothing without their name
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222;
        background: #fff; }
@@ -59,16 +61,19 @@ def section(result: Result) -> str:
 
 def plot(result: Result) -> str:
     """The main figure of each row as bars, SVG; empty for a benchmark that has none."""
-    if result.name not in PLOTTED:
+    name = "peers" if result.name.startswith("peers") else result.name
+    if name not in PLOTTED:
         return ""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError("the HTML report draws with matplotlib: pip install 'sgl-spec[bench]'.") from None
-    names, figure_of = PLOTTED[result.name]
+    names, figure_of = PLOTTED[name]
     rows = [row for row in result.rows if row.get(figure_of) is not None]
     labels = [
-        " · ".join(f"{name}={row[name]}" if name in ("K", "batch", "at_once") else str(row[name]) for name in names)
+        " · ".join(
+            f"{name}={row[name]}" if name in ("K", "batch", "at_once", "requests") else str(row[name]) for name in names
+        )
         for row in rows
     ]
     figure = Figure(figsize=(8, 0.6 + 0.28 * len(rows)), layout="constrained")

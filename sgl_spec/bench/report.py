@@ -34,7 +34,7 @@ GOALS = {
     "adaptive": Goal(False, 1.12),
     "worst-case": Goal(False, 0.97),
     "prediction": Goal(False, 2.5),
-    "peers": Goal(False, 1.2),
+    "advice": Goal(False, 0.95),
 }
 
 
@@ -79,12 +79,17 @@ def markdown(results: list[Result]) -> str:
 def _line(result: Result) -> list[str]:
     goal = GOALS.get(result.name)
     low, high = result.spread
+    wanted = "-" if goal is None else str(goal)
+    met = "-" if goal is None else "yes" if goal.met(result.ratio) else "NO"
+    in_rows = [row["met"] for row in result.rows if row.get("goal")]
+    if in_rows:
+        wanted, met = "in its rows", "yes" if all(in_rows) else "NO"
     return [
         result.name,
         f"{result.ratio:.3f}",
         f"{low:.3f} to {high:.3f}",
-        "-" if goal is None else str(goal),
-        "-" if goal is None else "yes" if goal.met(result.ratio) else "NO",
+        wanted,
+        met,
         result.meaning,
     ]
 
