@@ -13,6 +13,8 @@ from sgl_spec.advise.weights import DTYPE_BYTES, KV_BYTES, check, parameters_of
 
 GB = 1e9
 MIB = 2**20
+FRONT_GB = 0.87  # proportional set size of the HTTP server and the detokenizer on a CPU, models aside (docs/log.md)
+SCHEDULER_GB = 0.40  # the same of one scheduler: Python, PyTorch and SGLang
 
 
 class Model(BaseModel):
@@ -161,6 +163,9 @@ def _lines(request: PlanRequest) -> list[Line]:
     add("activations", _activation_bytes(request), _activation_how(request))
     if request.device == "cuda":
         add("graphs and runtime", _runtime_bytes(request) * request.tp_size, "SGLang's own rule (see notes)")
+    else:
+        processes = FRONT_GB + SCHEDULER_GB * request.tp_size
+        add("processes", processes * GB, "Python, PyTorch and SGLang in each process, measured")
     return lines
 
 
@@ -208,6 +213,4 @@ def _notes(request: PlanRequest) -> list[str]:
             "prefilled token, 2 MiB per graphed request, at least 10 GiB on devices above 60 GiB): "
             "--mem-fraction-static changes it."
         )
-    else:
-        notes.append("On a CPU each process also holds about 1 GB of libraries, which is not in the lines.")
     return notes
