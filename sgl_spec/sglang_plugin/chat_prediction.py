@@ -1,8 +1,9 @@
-"""OpenAI's `prediction` on ``/v1/chat/completions``, and what became of it in `usage`.
+"""OpenAI's `prediction` on ``/v1/chat/completions``, and what became of it and of our other options.
 
-SGLang's request model drops fields that it does not know, and its usage has no place for ours. So a request
-with a prediction is answered by a copy of SGLang's chat handler: the text goes into ``custom_params``, where
-all our options travel, and the counts come back from the ``meta_info`` of the answers that pass by.
+SGLang's request model drops fields that it does not know, and its answer has no place for ours. So a request
+with a prediction or with our options is answered by a copy of SGLang's chat handler: the text goes into
+``custom_params``, where all our options travel, and counts (in `usage`) and warnings (in `sgl_spec`, where there
+are any) come back from the ``meta_info`` of the answers that pass by.
 """
 
 import copy
@@ -28,11 +29,12 @@ class PredictingChat(OpenAIServingChat):
 
     async def handle_request(self, request: Any, raw_request: Request) -> Any:
         """Answer one request; a wrong prediction is a 400 with one sentence."""
-        body = await raw_request.json()
-        if body.get("prediction") is None:
+        prediction = (await raw_request.json()).get("prediction")
+        if prediction is None and OPTIONS_KEY not in (request.custom_params or {}):
             return await super().handle_request(request, raw_request)
         try:
-            request.custom_params = with_prediction(request.custom_params, predicted_text(body["prediction"]))
+            if prediction is not None:
+                request.custom_params = with_prediction(request.custom_params, predicted_text(prediction))
         except ConfigError as error:
             return self.create_error_response(str(error), err_type="BadRequest")
         view, watched = copy.copy(self), Watched(self.tokenizer_manager)
@@ -42,7 +44,7 @@ class PredictingChat(OpenAIServingChat):
             answer.body_iterator = add_to_stream(answer.body_iterator, watched)
         elif isinstance(answer, ChatCompletionResponse):
             content = answer.model_dump(mode="json", by_alias=True)
-            add_to_usage(content["usage"], watched.counts())
+            add_report(content, watched)
             return ORJSONResponse(content)
         return answer
 
@@ -70,6 +72,10 @@ class Watched:
         """Return accepted and rejected prediction tokens, summed over the choices; empty without reports."""
         reports = [report for report in self._reports.values() if COUNTS[0] in report]
         return {name: sum(report[name] for report in reports) for name in COUNTS} if reports else {}
+
+    def warnings(self) -> list[str]:
+        """Return each warning once."""
+        return list(dict.fromkeys(text for report in self._reports.values() for text in report.get("warnings", ())))
 
 
 def predicted_text(prediction: Any) -> str:
@@ -100,20 +106,24 @@ def with_prediction(custom_params: Any, text: str) -> dict[str, Any]:
     return {**custom, OPTIONS_KEY: options}
 
 
-def add_to_usage(usage: dict[str, Any], counts: dict[str, int]) -> None:
-    """Put the counts where OpenAI's clients read them."""
+def add_report(answer: dict[str, Any], watched: Watched) -> None:
+    """Put the counts where OpenAI's clients read them, and the warnings beside them. Mutates `answer`."""
+    counts, warnings = watched.counts(), watched.warnings()
     if counts:
-        usage["completion_tokens_details"] = {**(usage.get("completion_tokens_details") or {}), **counts}
+        details = answer["usage"].get("completion_tokens_details") or {}
+        answer["usage"]["completion_tokens_details"] = {**details, **counts}
+    if warnings:
+        answer[OPTIONS_KEY] = {"warnings": warnings}
 
 
 async def add_to_stream(events: AsyncIterable[Any], watched: Watched) -> AsyncIterator[Any]:
-    """Yield a stream's events; the last one that has usage and no choice gets the counts too."""
+    """Yield a stream's events; the last one that has usage and no choice gets the report too."""
     async for event in events:
-        yield with_usage(event, watched) if '"choices":[]' in event and '"usage":{' in event else event
+        yield with_report(event, watched) if '"choices":[]' in event and '"usage":{' in event else event
 
 
-def with_usage(event: str, watched: Watched) -> str:
-    """Return the event ``data: JSON`` with the counts in its usage."""
+def with_report(event: str, watched: Watched) -> str:
+    """Return the event ``data: JSON`` with counts and warnings."""
     chunk = json.loads(event.removeprefix("data: "))
-    add_to_usage(chunk["usage"], watched.counts())
+    add_report(chunk, watched)
     return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"

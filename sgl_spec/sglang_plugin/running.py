@@ -9,6 +9,7 @@ from sgl_spec.draft.base import SourceOptions
 from sgl_spec.draft.sources import HostSources
 from sgl_spec.sglang_plugin.requests import Track, is_health_check, track
 from sgl_spec.stats import RequestStats, SpecStats
+from sgl_spec.unmet import warnings
 
 SWEEP_ABOVE = 64  # tracks of aborted requests are dropped when more than this many are kept
 
@@ -125,7 +126,8 @@ class Running:
         self.close(known)
         usage = asdict(known.usage) if known.usage and known.options.prediction else {}
         controller = known.options.controller or self.config.controller
-        return {**known.stats.as_dict(), **usage, "controller": controller}
+        unmet = warnings(self.config, known.options)
+        return {**known.stats.as_dict(), **usage, "controller": controller, "warnings": unmet}
 
     def _first_token_only(self, req: Any) -> Track:
         """Return the state of a request that ended before its first round."""

@@ -65,7 +65,7 @@ class Manager:
     async def generate_request(self, obj: Any, request: Any = None) -> Any:
         for index, accepted in ((0, 0), (1, 1), (0, 4)):
             counts = {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": 9 - accepted}
-            yield {"index": index, "meta_info": {"sgl_spec": counts}}
+            yield {"index": index, "meta_info": {"sgl_spec": {**counts, "warnings": ["Not used."]}}}
         yield {"index": 0, "meta_info": {}}
 
 
@@ -100,4 +100,11 @@ def test_only_the_usage_event_of_a_stream_changes() -> None:
         "completion_tokens": 3,
         "completion_tokens_details": {"accepted_prediction_tokens": 5, "rejected_prediction_tokens": 13},
     }
+    assert json.loads(second.removeprefix("data: "))["sgl_spec"] == {"warnings": ["Not used."]}
     assert "é" in second
+
+
+def test_an_answer_without_a_report_is_left_as_it_is() -> None:
+    answer = {"usage": {"completion_tokens": 3}}
+    chat_prediction.add_report(answer, chat_prediction.Watched(Manager()))
+    assert answer == {"usage": {"completion_tokens": 3}}

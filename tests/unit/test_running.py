@@ -57,6 +57,12 @@ def test_a_prediction_is_counted_even_if_the_first_token_is_the_last(requests: A
     assert requests.stats.total.requests == 2
 
 
+def test_what_was_asked_in_vain_is_said_at_the_end(requests: Any) -> None:
+    assert requests.report(done(Req("a", {"num_speculative_tokens": 5})))["warnings"] == []
+    report = requests.report(done(Req("b", {"num_speculative_tokens": 9, "controller": "fixed"})))
+    assert "is cut to 5" in report["warnings"][0]
+
+
 def test_a_new_request_does_not_inherit_the_counts_of_an_aborted_one(requests: Any) -> None:
     old = Req("a", stream=True)
     requests.count(RequestRound("a", 3, 2, ("cache",) * 3), requests.track(old))
