@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -23,6 +24,7 @@ MAX_PREDICTION_CHARS = 1_000_000
 MAX_PREDICTION_IDS = 262_144
 MAX_NAME = 128
 SHOWN = 60  # characters of a bad value that an error repeats
+MOST_BITS = 256  # an error tells a longer number by its length
 
 ControllerName = Literal["throughput", "threshold", "ema", "bandit", "fixed"]
 
@@ -234,11 +236,25 @@ class RequestOptions(_Strict):
         return 'custom_params["sgl_spec"]'
 
 
+class _Brief(reprlib.Repr):
+    """``repr`` with bounds on depth and length."""
+
+    def repr_int(self, number: int, _: int) -> str:
+        """A long number by its length: Python refuses to write out very long ones."""
+        bits = number.bit_length()
+        return repr(number) if bits <= MOST_BITS else f"a number of {bits} bits"
+
+
+_brief = _Brief()
+_brief.maxlevel, _brief.maxlist, _brief.maxtuple, _brief.maxdict = 3, SHOWN, SHOWN, SHOWN
+_brief.maxstring = _brief.maxother = 2 * SHOWN
+
+
 def shown(value: object) -> str:
-    """`value` as an error sentence repeats it: at most `SHOWN` characters."""
+    """`value` as an error sentence repeats it: at most `SHOWN` characters, however large, deep or knotted it is."""
     if isinstance(value, str | bytes | list | tuple | dict) and len(value) > SHOWN:
         return f"{type(value).__name__} of length {len(value)}"
-    text = repr(value)
+    text = _brief.repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 

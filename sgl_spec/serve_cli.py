@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sgl_spec.config import SpecConfig
+from sgl_spec.config import SpecConfig, shown
 from sgl_spec.console import people
 from sgl_spec.errors import ConfigError
 
@@ -57,18 +57,27 @@ serve.context_settings = {"allow_extra_args": True, "ignore_unknown_options": Tr
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Options of a YAML file, with dashes or underscores in their names."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"config={path} cannot be read ({error.strerror}): name a YAML file.") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"config={path} is not YAML ({error}): correct it.") from None
+    loaded = _from_yaml(f"config={path}", text)
+    if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
+        raise ConfigError(f"config={path} must hold options as name: value.")
+    return {_name(key): value for key, value in loaded.items()}
+
+
+def _from_yaml(what: str, text: str) -> Any:
+    """The plain data in a YAML text; nothing of it is ever run. Raises ConfigError with one sentence."""
     import yaml
 
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"config={path} cannot be read ({error.strerror}): name a YAML file.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"config={path} is not YAML ({reason}): correct it.") from None
-    if not isinstance(loaded, dict):
-        raise ConfigError(f"config={path} must hold options as name: value.")
-    return {_name(str(key)): value for key, value in loaded.items()}
+        return yaml.safe_load(text)
+    except Exception as error:  # PyYAML lets a scalar under the wrong tag raise whatever it hits
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"{what} is not YAML ({reason}): correct it.") from None
 
 
 def parse_options(words: Sequence[str]) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def parse_options(words: Sequence[str]) -> dict[str, Any]:
             name = _name(flag)
             values[name] = _typed(name, value) if equals else True
         elif not name:
-            raise ConfigError(f"{word!r} follows no option: write --model-path {word} for the target.")
+            raise ConfigError(f"{shown(word)} follows no option: write --model-path before it if it is the target.")
         elif values[name] is True:
             values[name] = _typed(name, word)
         else:
@@ -99,10 +108,8 @@ def _typed(name: str, text: str) -> Any:
     """`text` as its option wants it: ours by its field, SGLang's as written but for whole numbers."""
     field = SpecConfig.model_fields.get(name)
     if field is not None:
-        import yaml
-
         wants_text = any(word in str(field.annotation) for word in ("str", "Literal"))
-        return text if wants_text else yaml.safe_load(text)
+        return text if wants_text else _from_yaml(f"{name}={shown(text)}", text)
     if name == "port" and not text.isdigit():
         raise ConfigError(f"port={text!r} is no port number: use one between 1 and 65535.")
     return int(text) if text.isdigit() and str(int(text)) == text else text

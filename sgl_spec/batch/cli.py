@@ -74,6 +74,10 @@ def batch(
     known = digests(source)
     name = _program(source, program)
     _check_paths(source, output)
+    if ray:
+        from sgl_spec.batch.on_ray import require_ray
+
+        require_ray()
     if overwrite:
         output.unlink(missing_ok=True)
     with ExitStack() as stack:
@@ -144,10 +148,9 @@ def _finished(
 ) -> Callable[[Iterator[Row]], Iterator[Any]]:
     """Return what turns rows into finished ones: threads here, or Ray."""
     if ray:
-        from sgl_spec.batch.on_ray import require_ray, run_on_ray
+        from sgl_spec.batch.on_ray import run_on_ray
 
-        require_ray()
-        return lambda rows: run_on_ray(rows, settings, concurrency, ray)
+        return lambda rows: run_on_ray(rows, settings, concurrency, ray, stop)
     from sgl_spec.batch.runner import RowRunner, run_rows
 
     run = RowRunner.connect(settings)

@@ -66,7 +66,7 @@ class Results:
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one record durably. Mutates `places`; raises SpecError where the disk takes no more."""
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        line = _line(record)
         offset = self._file.seek(0, os.SEEK_END)
         try:
             self._file.write(line)
@@ -133,3 +133,11 @@ class Results:
         part.replace(self.path)
         self._file.close()
         self._file, self.places = new, moved
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    """Return a record's line in UTF-8; halves of surrogate pairs, which UTF-8 has no place for, stay escapes."""
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record, allow_nan=False).encode() + b"\n"

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sgl_spec.config import shown
 from sgl_spec.errors import ConfigError
 
 DIGEST_CHARS = 16
@@ -65,9 +67,16 @@ def _digest(text: bytes) -> str:
 def _row(index: int, number: int, text: bytes) -> Row:
     digest = _digest(text)
     try:
-        values = json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        values = json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError) as error:  # also numbers beyond Python's bounds, and brackets without end
         return Row(index, digest, {}, f"line {number} of the input is not JSON: {error}")
     if not isinstance(values, dict):
         return Row(index, digest, {}, f"line {number} of the input is no JSON object")
     return Row(index, digest, values)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{shown(text)} is no finite number")
+    return value

@@ -5,7 +5,7 @@ from typing import Any
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.sampling.sampling_params import SamplingParams
 
-from sgl_spec.config import RequestOptions
+from sgl_spec.config import RequestOptions, shown
 from sgl_spec.errors import ConfigError
 from sgl_spec.sglang_plugin.requests import OPTIONS_KEY
 
@@ -18,7 +18,7 @@ def check_options(custom_params: Any, vocab_size: int) -> None:
     prediction = RequestOptions.parse(given).prediction
     if isinstance(prediction, tuple) and prediction and max(prediction) >= vocab_size:
         raise ConfigError(
-            f"prediction holds the token id {max(prediction)}, and the target has {vocab_size} tokens: "
+            f"prediction holds the token id {shown(max(prediction))}, and the target has {vocab_size} tokens: "
             "send ids of the target's tokenizer, or text"
         )
 

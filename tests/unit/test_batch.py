@@ -6,7 +6,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import sglang as sgl
 from tenacity import wait_none
 
-from sgl_spec.batch import runner
+from sgl_spec.batch import on_ray, runner
 from sgl_spec.batch.cli import batch
 from sgl_spec.batch.rows import read_rows
 from sgl_spec.batch.runner import RowRunner, ServersGoneError, run_rows
@@ -255,8 +257,27 @@ def test_missing_extras_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     with FakeEngine() as engine:
         with pytest.raises(ConfigError, match="package sglang-router, which is missing: pip install"):
             run(source, tmp_path / "a.jsonl", engine.url, router=2)
-        with pytest.raises(ConfigError, match=r"package ray\[data\], which is missing: pip install"):
+        with pytest.raises(ConfigError, match="package ray, which is missing: pip install"):
             run(source, tmp_path / "b.jsonl", engine.url, ray="local")
+
+
+def test_a_block_on_ray_gives_its_rows_and_then_what_ended_the_batch(tmp_path: Path) -> None:
+    source = rows_file(tmp_path / "in.jsonl", [{"word": "a"}, {"word": 7}, {"word": "b"}])
+    block = {"row": [json.dumps(asdict(row)) for row in read_rows(source)]}
+    with FakeEngine() as engine:
+        settings = Settings("tests.unit.test_batch:shout", (engine.url,))
+        done = [json.loads(text)["record"] for text in on_ray.run_block(block, settings, 2)["done"]]
+    assert {record["index"]: record["output"] for record in done} == {0: "A", 1: "7", 2: "B"}
+    gone = on_ray.run_block(block, Settings("tests.unit.test_batch:shout", (engine.url, engine.url)), 2)["done"]
+    assert [list(json.loads(text)) for text in gone] == [[on_ray.GONE]]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "127.0.0.1:port"])
+def test_no_ray_cluster_is_one_sentence(address: str) -> None:
+    rows = iter(())
+    settings = Settings("tests.unit.test_batch:shout", ())
+    with pytest.raises(ConfigError, match=f"ray={address} is no Ray cluster that can be joined"):
+        next(on_ray.run_on_ray(rows, settings, 8, address, threading.Event()))
 
 
 def test_help_needs_no_engine() -> None:

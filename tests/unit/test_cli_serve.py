@@ -64,7 +64,7 @@ def test_check_prints_the_command_and_words_beat_the_file(
     ("words", "text"),
     [
         ([], "serve needs --model-path"),
-        (["TARGET"], "write --model-path TARGET"),
+        (["TARGET"], "write --model-path before it"),
         (["--model-path", "/nowhere/at/all"], "does not exist"),
         (["--model-path", "x/y", "--num-speculative-token", "3"], "num_speculative_tokens"),
         (["--model-path", "x/y", "--num-speculative-tokens", "99"], "num_speculative_tokens=99"),
