@@ -46,9 +46,7 @@ def test_yaml(tmp_path: Path) -> None:
             read_yaml(file)
 
 
-def test_check_prints_the_command_and_words_beat_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_prints_the_command_and_words_beat_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "server.yaml"
     file.write_text("num_speculative_tokens: 4\ncontext_length: 128\n")
     words = ["--model-path", str(target(tmp_path)), "--context-length", "256", "--device", "cpu"]
