@@ -1,6 +1,7 @@
 """Entry point ``sglang.srt.plugins``: runs in SGLang's main, scheduler and detokenizer processes."""
 
 import logging
+import multiprocessing
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -12,8 +13,19 @@ def register() -> None:
     from sglang.srt.layers.attention.attention_registry import register_attention_backend
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    from sgl_spec.sglang_plugin import admission, algorithm, clock, compat, cpu_attention, http_server, report
+    from sgl_spec.sglang_plugin import (
+        admission,
+        algorithm,
+        clock,
+        compat,
+        cpu_attention,
+        http_server,
+        lossy_stream,
+        report,
+    )
 
+    if multiprocessing.parent_process() is not None:  # a process of the engine, whose streams are no program's
+        lossy_stream.install()
     compat.check()
     add_attention_backend_choices([cpu_attention.NAME])
     register_attention_backend(cpu_attention.NAME)(cpu_attention.CpuAttentionBackend)

@@ -10,6 +10,9 @@ def run(arguments: Sequence[str]) -> None:
     from sglang.srt.plugins import load_plugins
     from sglang.srt.server_args import prepare_server_args
 
+    from sgl_spec.sglang_plugin import lossy_stream
+
+    lossy_stream.install()
     load_plugins()
     run_server(prepare_server_args(list(arguments)))
 
