@@ -74,8 +74,6 @@ class BanditController:
 
     def choose(self, views: Sequence[RequestView]) -> list[int]:
         """The current arm of this batch size, cut to each request's limits."""
-        if not views:
-            return []
         k = self.arms[self._arms(len(views)).current]
         return [capped(k, view, self.k_max) for view in views]
 
@@ -86,9 +84,8 @@ class BanditController:
 
     def observe(self, record: RoundRecord) -> None:
         """Reward the current arm of this batch size."""
-        if record.batch:
-            tokens = sum(outcome.accepted + 1 for outcome in record.requests)
-            self._arms(record.batch).observe(float(tokens), record.total_ms)
+        tokens = sum(outcome.accepted + 1 for outcome in record.requests)
+        self._arms(record.batch).observe(float(tokens), record.total_ms)
 
     def forget(self, rid: str) -> None:
         """Nothing is kept per request."""

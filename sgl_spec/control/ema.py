@@ -85,8 +85,6 @@ class EmaController:
 
     def choose(self, views: Sequence[RequestView]) -> list[int]:
         """The K of the batch's tier, cut to each request's limits."""
-        if not views:
-            return []
         k = self._tier(len(views)).k
         return [capped(k, view, self.k_max) for view in views]
 
@@ -97,9 +95,8 @@ class EmaController:
 
     def observe(self, record: RoundRecord) -> None:
         """Feed the batch's tier."""
-        if record.batch:
-            mean = sum(outcome.accepted for outcome in record.requests) / record.batch
-            self._tier(record.batch).update(mean)
+        mean = sum(outcome.accepted for outcome in record.requests) / record.batch
+        self._tier(record.batch).update(mean)
 
     def forget(self, rid: str) -> None:
         """Nothing is kept per request."""

@@ -64,7 +64,7 @@ class OwnKv:
         row.round = self._round
         self._rows.move_to_end(rid)
         self._cut(row, min(common(row.ids, ids), len(ids) - 1))
-        missing = wanted - len(row.slots)
+        missing = wanted - len(row.slots)  # at least 1: the last of `ids` is always read anew
         while missing > len(self._free):
             if not self._forget_one():
                 return None
@@ -73,8 +73,7 @@ class OwnKv:
             slot = self._free.pop()
             self._uses[slot] = 1
             row.slots.append(slot)
-        if missing > 0:
-            self.table[row.number, start:wanted] = self.table.new_tensor(row.slots[start:])
+        self.table[row.number, start:wanted] = self.table.new_tensor(row.slots[start:])
         return row
 
     def forget_all(self) -> None:

@@ -134,9 +134,9 @@ def _library() -> ctypes.CDLL:
             except FileNotFoundError as error:
                 raise ConfigError(f"CXX={compiler} is not installed; install a C++ compiler.") from error
             except subprocess.CalledProcessError as error:
+                said = error.stderr.strip().splitlines() or [f"status {error.returncode}"]
                 raise ConfigError(
-                    f"CXX={compiler} cannot compile {_SOURCE.name}: {error.stderr.strip().splitlines()[0]}; "
-                    "install g++ 9 or newer."
+                    f"CXX={compiler} cannot compile {_SOURCE.name}: {said[0]}; install g++ 9 or newer."
                 ) from error
             made.replace(built)
     return ctypes.CDLL(str(built))

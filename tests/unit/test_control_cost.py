@@ -5,6 +5,7 @@ import pytest
 
 from sgl_spec.control.base import RequestRound, RoundRecord
 from sgl_spec.control.cost import SHAPES, CostModel, Line
+from sgl_spec.control.plan import Prices, Slots, best
 
 
 def record(batch, extra, verify, **values):
@@ -136,3 +137,19 @@ def test_a_line_never_predicts_less_than_nothing():
         line.observe((1.0, x), 10.0 / x)
     assert line((1.0, 100.0)) >= 0.0
     assert min(line.theta) >= 0.0
+
+
+def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
+    """Two cached guesses are cheap; a likelier guess of the draft stands before them in the order of survival."""
+    model = CostModel()
+    for _ in range(60):
+        model.observe(record(2, 0, 20.0))
+        model.observe(
+            record(2, 2, 21.0, draft_ms=400.0, draft_steps=1, draft_rows=1, catchup_ms=400.0, catchup_tokens=2)
+        )
+    survival = np.array([[0.6, 0.5], [0.9, 0.0]])
+    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]))
+    chosen, value = best(Prices(model, slots))
+    assert chosen.tolist() == [2, 0]
+    assert value.tokens == pytest.approx(2 + 0.6 + 0.5)
+    assert value.rate > Prices(model, slots).worth(np.array([2, 1])).rate

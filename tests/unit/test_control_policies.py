@@ -2,7 +2,10 @@ import pytest
 
 from sgl_spec.config import RequestOptions, SpecConfig
 from sgl_spec.control import make_controller
+from sgl_spec.control.acceptance import MAX_PROGRAMS
 from sgl_spec.control.base import Offer, RequestRound, RequestView, RoundRecord, capped
+from sgl_spec.control.ema import EmaController
+from sgl_spec.control.probe import Account, Prober
 from sgl_spec.errors import ConfigError
 
 
@@ -167,3 +170,27 @@ def test_capped():
     assert capped(7, view(limit=100), 5) == 5
     assert capped(7, view(limit=-1), 5) == 0
     assert capped(7, view(model=False, offers=[Offer("cache", 0.5)] * 3), 5) == 3
+
+
+def test_ema_climbs_out_of_nothing_and_stays_where_nothing_else_fits():
+    idle = RoundRecord([RequestRound("a", 0, 0)] * 8, 8, 20.0, 20.0)
+    ema = EmaController(0, 3)
+    for _ in range(15):
+        assert ema.tiers[8].k == 0
+        ema.observe(idle)
+    assert (ema.tiers[8].k, ema.tiers[8].average) == (1, 0.0)
+    crowd = RoundRecord([RequestRound("a", 0, 0)] * 64, 64, 20.0, 20.0)
+    for _ in range(15):
+        ema.observe(crowd)
+    assert ema.tiers[64].k == 0
+
+
+def test_probed_programs_are_bounded_and_the_least_recent_goes():
+    prober = Prober(Account(0.01))
+    for n in range(MAX_PROGRAMS):
+        prober.pause((str(n), 0)).wait = 99
+    prober.pause(("0", 0))
+    prober.pause(("new", 0))
+    assert len(prober.pauses) == MAX_PROGRAMS
+    assert prober.pause(("0", 0)).wait == 99
+    assert ("1", 0) not in prober.pauses

@@ -9,7 +9,7 @@ import pytest
 
 from sgl_spec.draft.base import SourceOptions
 from sgl_spec.draft.cache import BYTES_PER_TOKEN, MIN_CAPACITY, DraftCache
-from sgl_spec.draft.calibration import FORGET, INDEX_PRIOR, Cells
+from sgl_spec.draft.calibration import FORGET, INDEX_PRIOR, MAX_KEYS, Calibration, Cells
 from sgl_spec.errors import ConfigError, SpecError
 
 SMALL = MIN_CAPACITY * BYTES_PER_TOKEN
@@ -22,9 +22,7 @@ def spoken(source: DraftCache, rid: str, text: list[int], **options: object) -> 
     source.end(rid)
 
 
-def asked(
-    source: DraftCache, context: list[int], limit: int = 8, **options: object
-) -> tuple[list[int], set[str]]:
+def asked(source: DraftCache, context: list[int], limit: int = 8, **options: object) -> tuple[list[int], set[str]]:
     source.begin("asks", context, SourceOptions(**options))  # type: ignore[arg-type]
     proposal = source.draft("asks", limit)
     source.end("asks")
@@ -202,3 +200,22 @@ def test_threads_do_not_tear_it() -> None:
         thread.join()
     assert not failures
     cache.check_integrity()
+
+
+def test_programs_and_namespaces_in_the_estimates_are_bounded() -> None:
+    calibration = Calibration(INDEX_PRIOR)
+    first = calibration.cells("p0", 0.0)
+    for n in range(MAX_KEYS):
+        calibration.cells(f"p{n}", 0.0)
+        assert calibration.cells("p0", 0.0) is first  # in use: kept
+    calibration.cells("one more", 0.5)
+    assert calibration.cells("p0", 0.0) is first
+    assert calibration.cells("p0", 0.5) is not first
+    assert calibration.cells("p0", 0.9) is not calibration.cells("p0", 0.8)
+
+
+def test_a_short_text_writes_nothing_but_is_searched() -> None:
+    cache = DraftCache()
+    cache.begin("empty", [], SourceOptions())
+    cache.accept("empty", [1, 2, 3, 1, 2])
+    assert cache.draft("empty", 1).tokens == [3]

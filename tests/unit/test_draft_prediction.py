@@ -9,6 +9,7 @@ from operator import mul
 import pytest
 
 from sgl_spec.draft.base import SourceOptions
+from sgl_spec.draft.calibration import MAX_KEYS
 from sgl_spec.draft.prediction import PredictionSource, PredictionUsage
 from sgl_spec.errors import SpecError
 
@@ -112,3 +113,12 @@ def test_a_second_begin_is_refused() -> None:
     source.begin("r", [], SourceOptions(prediction=(1,)))
     with pytest.raises(SpecError, match="has begun already"):
         source.begin("r", [], SourceOptions(prediction=(1,)))
+
+
+def test_namespaces_are_bounded_and_strangers_ignored() -> None:
+    source = PredictionSource()
+    for n in range(MAX_KEYS + 3):
+        source.begin(str(n), [], SourceOptions(prediction=(1, 2), namespace=str(n)))
+    assert len(source._calibration) == MAX_KEYS
+    source.accept("stranger", [1])
+    assert source.draft("0", 2).tokens == [1, 2]

@@ -87,3 +87,13 @@ def test_wrong_use_is_one_sentence() -> None:
     sources.draft("r", 1)
     with pytest.raises(SpecError, match="verified=2 but only 1 guesses"):
         sources.accept("r", [1, 2], verified=2)
+
+
+def test_flush_empties_the_cache_if_there_is_one() -> None:
+    sources = HostSources(DraftCache())
+    sources.begin("a", [*range(100, 140)], SourceOptions())
+    sources.end("a")
+    sources.flush()
+    sources.begin("b", [1, 110, 111], SourceOptions())
+    assert sources.draft("b", 4).tokens == []
+    HostSources(None).flush()

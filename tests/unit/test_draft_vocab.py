@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from sgl_spec.draft.retokenise import KEEP, DraftText, Translator
+from sgl_spec.draft.retokenise import KEEP, MOST, DraftText, Translator
 from sgl_spec.draft.spelling import byte_alphabet, spellings
 from sgl_spec.draft.textbridge import TextBridge
 from sgl_spec.draft.vocab import (
@@ -19,6 +21,7 @@ from sgl_spec.draft.vocab import (
     check_same_vocabulary,
     map_vocabularies,
     relate,
+    shared_by_file,
     vocab_size,
 )
 from sgl_spec.errors import VocabularyError
@@ -247,3 +250,66 @@ def test_a_growing_text_is_the_same_text(large: Any, small: Any, family: str) ->
 
 def test_an_empty_text_has_a_token(large: Any, small: Any) -> None:
     assert DraftText(Translator(large, small, 512)).ids([]) == [0]
+
+
+def test_text_bridge_where_there_is_nothing_to_say(large: Any, small: Any) -> None:
+    bridge = TextBridge(large, small, len(large))
+    assert bridge.guesses(large.encode("the quick"), [small.convert_tokens_to_ids("<end>")], 4) == []
+    eos = large.eos_token_id
+    brown = small.encode(" brown")
+    assert bridge.guesses([eos], brown, 9) == large.encode(" brown")  # a special token is no part of the text
+    e_acute = large.encode("é")
+    assert len(e_acute) == 2  # half a character: no text can be cut there, at any length of tail
+    assert bridge.guesses(e_acute[:1] * 8, brown, 9) == []
+
+
+def test_text_bridge_stops_at_what_the_target_does_not_know(large: Any, small: Any) -> None:
+    """The target's embedding has fewer rows than its tokenizer has tokens."""
+    before, answer = large.encode("the quick"), small.encode(" brown fox")
+    whole = TextBridge(large, small, len(large)).guesses(before, answer, 9)
+    rows = max(whole)
+    assert rows > max(before)
+    known = TextBridge(large, small, rows).guesses(before, answer, 9)
+    assert known == whole[: whole.index(rows)]
+
+
+def test_a_special_token_without_a_counterpart_is_left_out(large: Any, small: Any) -> None:
+    translator = Translator(byte_level(500, special=("<eos>", "<tool>")), small, len(small))
+    assert translator.encode([1]) == []
+    assert translator.encode([0]) == [small.convert_tokens_to_ids("<end>")]
+
+
+def test_a_long_word_is_cut_where_it_must_be(large: Any, small: Any) -> None:
+    word = large.encode("x" * 400)
+    assert not any(large.convert_ids_to_tokens(i).startswith("Ġ") for i in word)
+    assert len(word) > MOST + KEEP
+    text = DraftText(Translator(large, small, len(small)))
+    assert small.decode(text.ids(word)) == "x" * 400
+    assert small.decode(text.ids([*word, *large.encode(" end")])) == "x" * 400 + " end"
+
+
+def test_a_name_that_begins_anew_is_read_anew(large: Any, small: Any) -> None:
+    text = DraftText(Translator(large, small, len(small)))
+    first, second = (large.encode(f"{letter} b c d e f g h i j k l m n o p " * 12) for letter in "az")
+    text.ids(first)
+    assert small.decode(text.ids(second)) == large.decode(second)
+
+
+def test_vocabularies_with_nothing_in_common(large: Any) -> None:
+    alien = Renamed(large, {i: f"☃{i}" for i in range(len(large))})
+    with pytest.raises(VocabularyError, match="None of the draft's"):
+        map_vocabularies(large, alien, len(large), len(large))
+
+
+@pytest.mark.parametrize("held", ["same", "text", "size", "nothing"])
+def test_folders_that_share_a_tokenizer_file(tmp_path: Path, held: str) -> None:
+    folders = [tmp_path / "target", tmp_path / "draft"]
+    for at, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text("{}" if held != "text" else "{}" + " " * at)
+        (folder / "config.json").write_text(json.dumps({"vocab_size": 9 + at if held == "size" else 9}))
+    if held == "nothing":
+        (folders[1] / "tokenizer.json").unlink()
+    relation = shared_by_file(*map(str, folders))
+    assert (relation is not None) == (held == "same")
+    assert relation is None or (relation.target_size, relation.draft_size) == (9, 9)

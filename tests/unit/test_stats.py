@@ -119,3 +119,12 @@ def test_what_the_prefix_cache_held():
     assert one.as_dict()["programs"]["chat"]["prefix_cache"]["draft_tokens"] == 6
     document = RequestStats(cached=(8, 6)).as_dict()
     assert (document["num_cached_tokens_target"], document["num_cached_tokens_draft"]) == (8, 6)
+
+
+def test_merged_reasons_add_up():
+    one, two = Tally(), Tally()
+    one.not_speculated = {"asked": 2}
+    two.not_speculated = {"asked": 1, "no room": 4}
+    one.merge(two)
+    assert one.not_speculated == {"asked": 3, "no room": 4}
+    assert two.not_speculated == {"asked": 1, "no room": 4}

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from sgl_spec.draft.model import DraftCard, assemble, read_card, read_hot_ids, shipped_digest, write_shipped
 from sgl_spec.errors import ConfigError
-from sgl_spec.train import texts
+from sgl_spec.train import rows, texts
 from sgl_spec.train.student import student_of
 from tests.unit.train_toys import toy_target
 
@@ -102,3 +103,58 @@ def test_a_draft_of_another_target_is_refused(tmp_path, target):
     (small / "hot_token_ids.safetensors").unlink()
     with pytest.raises(ConfigError, match="lacks hot_token_ids"):
         shipped_digest(small)
+
+
+@pytest.mark.parametrize(
+    ("card", "sentence"),
+    [
+        ({"target": "toy", "colour": "red"}, "unknown key 'colour'"),
+        ({}, "cannot be read"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_damaged_card_is_named(tmp_path, card, sentence):
+    (tmp_path / "sgl_spec_draft.json").write_text(card if isinstance(card, str) else json.dumps(card))
+    with pytest.raises(ConfigError, match=sentence):
+        read_card(tmp_path)
+
+
+@pytest.mark.parametrize("ids", [[], [3, 2], [2, 2], [-1, 5], [5, 96]])
+def test_hot_tokens_that_cannot_be_right(tmp_path, target, ids):
+    student = student_of(target, (0,), [3, 4, 5], 1.0)
+    write_shipped(tmp_path / "d", student.config, student.trained_state(), [3, 4, 5], DraftCard(target="toy"))
+    file = tmp_path / "d" / "hot_token_ids.safetensors"
+    save_file({"ids": np.array(ids, dtype=np.int64)}, file)
+    with pytest.raises(ConfigError, match="not sorted ids below the vocabulary's 96"):
+        read_hot_ids(tmp_path / "d")
+    file.unlink()
+    with pytest.raises(ConfigError, match="lacks hot_token_ids"):
+        read_hot_ids(tmp_path / "d")
+
+
+def test_a_target_without_a_tokenizer(tmp_path, target):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(target / name)
+    with pytest.raises(ConfigError, match=r"has no tokenizer\.json"):
+        texts.target_folder(tmp_path)
+    with pytest.raises(ConfigError, match="no tokenizer that Transformers reads"):
+        texts.Speaker(tmp_path)
+
+
+def test_prompts_are_written_by_the_chat_template_if_there_is_one(target):
+    speaker = texts.Speaker(target)
+    assert speaker.prompt_ids("w5 w6") == (5, 6)
+    speaker.tokenizer.chat_template = "w9 {{ messages[0].content }}{% if add_generation_prompt %} w10{% endif %}"
+    assert speaker.prompt_ids("w5 w6") == (9, 5, 6, 10)
+
+
+def test_the_compiler_of_the_row_model_is_named_where_it_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for compiler, sentence in (
+        ("no-such-compiler", "is not installed"),
+        ("false", "cannot compile rows.cpp: status 1"),
+    ):
+        monkeypatch.setenv("CXX", compiler)
+        with pytest.raises(ConfigError, match=f"CXX={compiler} {sentence}"):
+            rows._library.__wrapped__()
+    assert list(tmp_path.rglob("*.so")) == []
