@@ -1,13 +1,14 @@
 """Hours of use in minutes: 3,000 mixed requests from 50 clients; the server stays whole and every answer is right.
 
-The first tenth settles the memory, then most requests come, and the last fifth meets a server with room for little
-more than one request, so that requests are retracted and come back.
+The first fifth meets a server with room for little more than one request, so that requests are retracted and come
+back. Each server's memory is settled by further requests before it is measured.
 """
 
 import asyncio
 import json
 import os
 import random
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -23,6 +24,7 @@ from tests.engine.conftest import PROMPTS, Server, start
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(7200)]
 REQUESTS = int(os.environ.get("SGL_SPEC_SOAK_REQUESTS", "3000"))
 CLIENTS = 50
+STORMS = 10  # the requests come in so many parts, with the memory looked at after each
 ROOMY, TIGHT = 4096, 192  # KV slots; a request needs up to 160
 MORE_MEMORY = 1.05
 KINDS = ("greedy", "greedy", "greedy", "warm", "regex", "three", "dropped", "aborted", "shared", "forked", "wrong")
@@ -130,13 +132,13 @@ def resident_mb(server: Server) -> float:
     return sum(process.memory_info().rss for process in [main, *main.children(recursive=True)]) / 2**20
 
 
-def storm(server: Server, solo: dict[str, list[int]], requests: int) -> Counter[str]:
+def storm(server: Server, solo: dict[str, list[int]], requests: int, first_seed: int) -> Counter[str]:
     """Run all clients; return how many requests of each kind there were, and how many retractions."""
 
     async def run() -> Counter[str]:
         limits = httpx.Limits(max_connections=8 * CLIENTS)
         async with httpx.AsyncClient(timeout=1200, limits=limits) as http:
-            clients = [Client(server, http, solo, seed) for seed in range(CLIENTS)]
+            clients = [Client(server, http, solo, first_seed + n) for n in range(CLIENTS)]
             await asyncio.gather(*(client.run(-(-requests // CLIENTS)) for client in clients))
         return sum((client.counts for client in clients), Counter())
 
@@ -148,23 +150,32 @@ def idle_slots(server: Server) -> int:
     return server.runtime.server_state()["kv_slots_free"]
 
 
+def weather(server: Server, solo: dict[str, list[int]], storms: int) -> int:
+    """Run so many storms after one that settles the memory; return how many retractions there were."""
+    free, retractions = idle_slots(server), 0
+    storm(server, solo, REQUESTS // STORMS, first_seed=0)
+    settled = resident_mb(server)
+    for number in range(1, storms + 1):
+        counts = storm(server, solo, REQUESTS // STORMS, first_seed=number * CLIENTS)
+        retractions += counts["retractions"]
+        grown = resident_mb(server) / settled
+        print(json.dumps({"slots": free, "storm": number, "mb": round(settled), "grown": round(grown, 4), **counts}))
+        sys.stdout.flush()
+        assert counts.total() - counts["retractions"] >= REQUESTS // STORMS
+        assert idle_slots(server) == free
+        assert grown <= MORE_MEMORY
+    return retractions
+
+
 def test_three_thousand_mixed_requests() -> None:
     solo: dict[str, list[int]] = {}
-    for slots, requests in ((ROOMY, REQUESTS * 4 // 5), (TIGHT, REQUESTS // 5)):
+    for slots, storms in ((TIGHT, STORMS // 5), (ROOMY, STORMS - STORMS // 5)):
         settings = {"controller": "throughput", "num_speculative_tokens": 5, "max_total_tokens": slots}
         for server in start(demo_draft(), **settings):
             group = server.runtime.pid
             if not solo:
                 prompts = [*PROMPTS, *(LONG + end for end in FORKS)]
                 solo = {p: server.generate(p, {"speculate": False})["output_ids"] for p in prompts}
-            free = idle_slots(server)
-            storm(server, solo, REQUESTS // 10 if slots == ROOMY else CLIENTS)  # memory settles first
-            settled = resident_mb(server)
-            counts = storm(server, solo, requests)
-            grown = resident_mb(server) / settled
-            print(json.dumps({"kv_slots": slots, "memory_mb": round(settled), "grown": round(grown, 4), **counts}))
-            assert counts.total() - counts["retractions"] >= requests
-            assert counts["retractions"] > 0 or slots == ROOMY
-            assert idle_slots(server) == free
-            assert grown <= MORE_MEMORY
+            retractions = weather(server, solo, storms)
+            assert retractions > 0 or slots == ROOMY
         assert not alive(group)
