@@ -153,7 +153,7 @@ def idle_slots(server: Server) -> int:
 def weather(server: Server, solo: dict[str, list[int]], storms: int) -> int:
     """Run so many storms after one that settles the memory; return how many retractions there were."""
     free, retractions = idle_slots(server), 0
-    storm(server, solo, REQUESTS // STORMS, first_seed=0)
+    storm(server, solo, min(2 * CLIENTS, REQUESTS // STORMS), first_seed=0)
     settled = resident_mb(server)
     for number in range(1, storms + 1):
         counts = storm(server, solo, REQUESTS // STORMS, first_seed=number * CLIENTS)

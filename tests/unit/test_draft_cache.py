@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from sgl_spec.draft.base import SourceOptions
-from sgl_spec.draft.cache import BYTES_PER_TOKEN, MIN_CAPACITY, DraftCache
+from sgl_spec.draft.cache import BLOCK, BYTES_PER_TOKEN, MIN_CAPACITY, DraftCache
 from sgl_spec.draft.calibration import FORGET, INDEX_PRIOR, MAX_KEYS, Calibration, Cells
 from sgl_spec.errors import ConfigError, SpecError
 
@@ -219,3 +219,12 @@ def test_a_short_text_writes_nothing_but_is_searched() -> None:
     cache.begin("empty", [], SourceOptions())
     cache.accept("empty", [1, 2, 3, 1, 2])
     assert cache.draft("empty", 1).tokens == [3]
+
+
+def test_blocks_of_forgotten_text_are_dropped() -> None:
+    cache = DraftCache(2 * SMALL, max_tenants=1)
+    for n in range(60):
+        cache.begin(str(n), [n, *range(1000 + 997 * n, 1000 + 997 * n + 700)], SourceOptions())
+        cache.end(str(n))
+    space = cache._spaces[""]
+    assert len(space.blocks) <= space.index.capacity // BLOCK + 700 // BLOCK

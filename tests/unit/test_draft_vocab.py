@@ -313,3 +313,11 @@ def test_folders_that_share_a_tokenizer_file(tmp_path: Path, held: str) -> None:
     relation = shared_by_file(*map(str, folders))
     assert (relation is not None) == (held == "same")
     assert relation is None or (relation.target_size, relation.draft_size) == (9, 9)
+
+
+def test_byte_tokens_that_are_ordinary_spell_their_byte() -> None:
+    class Words:
+        def get_vocab(self) -> dict[str, int]:
+            return {"▁a": 0, "<0x41>": 1, "<0xE9>": 2, "é": 3}
+
+    assert spellings(Words()) == {0: b" a", 1: b"A", 2: b"\xe9", 3: "é".encode()}

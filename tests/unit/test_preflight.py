@@ -1,6 +1,7 @@
 """Wrong starts are refused in one sentence before anything is loaded."""
 
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -195,3 +196,10 @@ def test_the_command_line_ends_with_status_2_and_one_line(tmp_path, target):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "does not exist" in done.stderr
+
+
+def test_weights_that_are_a_pipe_are_left_to_the_engine(tmp_path):
+    draft = model(tmp_path / "draft")
+    (draft / "model.safetensors").unlink()
+    os.mkfifo(draft / "model.safetensors")
+    check_folder("draft_model_path", str(draft))

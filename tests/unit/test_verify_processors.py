@@ -165,3 +165,19 @@ def test_frequency_adds_up_as_sglang_does():
 def test_inactive_penalties_cost_nothing():
     assert not Penalties().active
     assert Penalties(min_new_tokens=1).active
+
+
+def test_rows_that_end_within_the_sorted_head_are_not_sorted_whole(monkeypatch):
+    monkeypatch.setattr(processors, "LEADING", 3)
+    monkeypatch.setattr(torch.Tensor, "sort", None)  # the whole sort of long rows
+    p = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+    top_k, top_p, min_p = torch.tensor([2, ALL]), torch.tensor([1.0, 1.0]), torch.tensor([0.0, 0.0])
+    kept = keep(p, top_k, top_p, min_p)
+    assert torch.allclose(kept, torch.tensor([[0, 4 / 7, 0, 3 / 7], [0.25] * 4], dtype=torch.float64))
+
+
+def test_two_filters_at_their_edges():
+    """A rank whose mass before it equals top_p stays, and so does one whose p equals min_p times the largest."""
+    p = torch.tensor([[0.5, 0.25, 0.15, 0.1]] * 3, dtype=torch.float64)
+    kept = keep(p, torch.tensor([4, ALL, 3]), torch.tensor([0.75, 1.0, 1.0]), torch.tensor([0.0, 0.5, 0.0]))
+    assert (kept > 0).int().tolist() == [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
