@@ -127,22 +127,30 @@ class Client:
         assert ended["type"] in {"abort", "length"}, ended
 
 
-def resident_mb(server: Server) -> float:
+def processes(server: Server) -> list[psutil.Process]:
     main = psutil.Process(server.runtime.pid)
-    return sum(process.memory_info().rss for process in [main, *main.children(recursive=True)]) / 2**20
+    return [main, *main.children(recursive=True)]
+
+
+def resident_mb(server: Server) -> float:
+    return sum(process.memory_info().rss for process in processes(server)) / 2**20
 
 
 def storm(server: Server, solo: dict[str, list[int]], requests: int, first_seed: int) -> Counter[str]:
     """Run all clients; return how many requests of each kind there were, and how many retractions."""
 
     async def run() -> Counter[str]:
-        limits = httpx.Limits(max_connections=8 * CLIENTS)
+        # The server closes a connection after 5 idle seconds, and a request sent at that moment is lost.
+        limits = httpx.Limits(max_connections=8 * CLIENTS, keepalive_expiry=1.0)
         async with httpx.AsyncClient(timeout=1200, limits=limits) as http:
             clients = [Client(server, http, solo, first_seed + n) for n in range(CLIENTS)]
             await asyncio.gather(*(client.run(-(-requests // CLIENTS)) for client in clients))
         return sum((client.counts for client in clients), Counter())
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except httpx.TransportError:
+        pytest.fail(f"a connection broke; the server's processes: {processes(server)}; {server.runtime.log_tail()}")
 
 
 def idle_slots(server: Server) -> int:

@@ -30,9 +30,7 @@ def emitted_law(p_rows, q_of, k, vocabulary, *, accept=accept_chain, lens=None):
     sizes = torch.full((len(paths),), k if lens is None else lens)
 
     def run(at, coins, final):
-        laws = DraftLaw(
-            None if q.probs is None else q.probs[at], q.ids, None if q.point is None else q.point[at]
-        )
+        laws = DraftLaw(None if q.probs is None else q.probs[at], q.ids, None if q.point is None else q.point[at])
         return accept(p[at], guesses[at], sizes[at], laws, coins=Coins(coins, final))
 
     everything = torch.arange(len(paths))

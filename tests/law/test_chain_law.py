@@ -92,6 +92,7 @@ def any_q(v):
 CASES = {
     "any p and q, V=8 K=2": lambda: Toy(8, 2, 1, dirichlet(8), any_q(8)),
     "any p and q, V=4 K=3": lambda: Toy(4, 3, 2, dirichlet(4), any_q(4)),
+    "one guess": lambda: Toy(5, 1, 13, dirichlet(5), any_q(5)),
     "p = q": lambda: Toy(5, 3, 3, dirichlet(5), lambda rng, p: p),
     "disjoint supports": lambda: Toy(6, 2, 4, *disjoint(6)),
     "one-hot q": lambda: Toy(5, 3, 5, dirichlet(5), one_hot(5)),

@@ -50,3 +50,26 @@ def test_one_possible_token_has_no_power():
 def test_a_law_that_is_none(law):
     with pytest.raises(ConfigError):
         chi_square(np.ones(len(law)), law)
+
+
+def test_a_verdict_by_hand():
+    verdict = chi_square([30, 70], [0.5, 0.5], alpha=1e-3)
+    assert verdict.statistic == 16.0
+    assert verdict.p_value == pytest.approx(6.3343e-5, rel=1e-4)
+    assert verdict.threshold == pytest.approx(10.8276, rel=1e-5)
+    assert (verdict.passed, verdict.cells, verdict.draws, verdict.alpha) == (False, 2, 100, 1e-3)
+    assert chi_square([30, 70], [0.5, 0.5], alpha=1e-5).passed
+    assert chi_square([4, 6], [0.5, 0.5]).cells == 2  # 5 expected are enough
+    assert chi_square([4, 5], [0.5, 0.5]).cells == 1
+
+
+def test_power_by_hand():
+    """Noncentrality 1000 * 0.03**2 * (2 + 2) = 3.6 at one degree of freedom: P((Z + 1.8974)**2 > 3.8415)."""
+    assert power_of([0.5, 0.5], 1000, bias=0.03, alpha=0.05) == pytest.approx(0.47512, abs=1e-4)
+    assert samples_needed([0.5, 0.5], bias=0.03, alpha=0.05, power=0.4751) in range(990, 1011)
+
+
+def test_a_law_may_miss_one_by_rounding_only():
+    assert chi_square([50, 50], [0.5, 0.5 + 5e-7]).passed
+    with pytest.raises(ConfigError):
+        chi_square([50, 50], [0.5, 0.50001])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from sgl_spec.verify import seeded
 from sgl_spec.verify.chi_square import chi_square, samples_needed
 from sgl_spec.verify.seeded import murmur3, seeded_tokens
 
@@ -71,3 +72,20 @@ def test_a_hot_head_draws_with_the_targets_noise():
     p[:, ids] = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
     seeds, positions = torch.arange(200), torch.arange(200) * 3
     assert torch.equal(seeded_tokens(p, seeds, positions), seeded_tokens(p[:, ids], seeds, positions, ids))
+
+
+def test_the_noise_is_bounded_at_both_ends_of_the_hash(monkeypatch):
+    """Hash 2**32 - 1 is u = 1: -log(2**-32) = 22.18. Hash 0 is u = 0: -log of the largest double, -709.78."""
+    hashes = torch.tensor([[2**32 - 1, 2**31, 0]])
+    monkeypatch.setattr(seeded, "murmur3", lambda *_: hashes)
+    at = torch.zeros(1, dtype=torch.int64)
+
+    def token(*logs):
+        return int(seeded.seeded_tokens(torch.tensor([logs], dtype=torch.float64).exp(), at, at))
+
+    middle = 0.36651292  # -log(-log(1/2))
+    top, bottom = 32 * np.log(2), -np.log(np.finfo(np.float64).max)
+    assert token(0.0, top - middle - 0.01, -1e9) == 0
+    assert token(0.0, top - middle + 0.01, -1e9) == 1
+    assert token(-1e9, -700.0, -700.0 + middle - bottom - 0.01) == 1
+    assert token(-1e9, -700.0, -700.0 + middle - bottom + 0.01) == 2

@@ -1,7 +1,16 @@
 import pytest
 import torch
 
-from sgl_spec.verify.accept import PAD, Coins, DraftLaw, accept_chain, accept_greedy, inverse_cdf, right_guesses
+from sgl_spec.verify.accept import (
+    PAD,
+    Coins,
+    DraftLaw,
+    accept_chain,
+    accept_greedy,
+    inverse_cdf,
+    residual,
+    right_guesses,
+)
 
 
 def test_greedy_by_hand():
@@ -129,3 +138,37 @@ def test_the_host_and_the_tensors_accept_the_same(guesses):
         torch.tensor([guesses], dtype=torch.int64).reshape(1, -1), torch.tensor([len(guesses)]), torch.tensor([own])
     )
     assert right_guesses(guesses, own) == int(accepted[0])
+
+
+def test_coins_come_from_the_generator_in_double_precision():
+    generator = torch.Generator().manual_seed(6)
+    p, q, drafts, lens, _ = random_batch(generator, batch=40)
+    drawn = torch.rand(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    given = accept_chain(p, drafts, lens, DraftLaw(q), coins=Coins(drawn[:, :4], drawn[:, 4]))
+    own = accept_chain(p, drafts, lens, DraftLaw(q), generator=torch.Generator().manual_seed(7))
+    assert torch.equal(given[0], own[0])
+    assert torch.equal(given[1], own[1])
+    assert len(set(given[0].tolist())) > 2
+
+
+def test_a_rejection_where_p_equals_q_draws_from_p():
+    """It has no probability; rounding can still bring it about, and then nothing is left of p - q."""
+    p = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64)
+    guesses, at, rejected = torch.zeros(2, 1, dtype=torch.int64), torch.tensor([0, 0]), torch.tensor([True, True])
+    q = torch.tensor([[[0.25, 0.75]], [[0.25, 0.75]]], dtype=torch.float64)
+    left = residual(p, DraftLaw(q), guesses, at, rejected)
+    assert left.tolist() == [[0.25, 0.75], [0.25, 0.0]]
+
+
+def test_a_point_mass_beside_a_hot_head():
+    """Column 0 was guessed without a probability, column 1 drawn from a head over tokens 2 and 0."""
+    p = torch.full((1, 3, 3), 1 / 3, dtype=torch.float64)
+    law = DraftLaw(torch.tensor([[[0.5, 0.5], [0.9, 0.1]]]), torch.tensor([2, 0]), torch.tensor([[True, False]]))
+    for first, second, accepted, emitted in (
+        (0.32, 0.36, 2, [1, 2, 0]),  # 0.32 < p = 1/3, 0.36 * 0.9 < 1/3
+        (0.34, 0.0, 0, [0, PAD, PAD]),  # p without token 1: a half each for 0 and 2
+        (0.32, 0.38, 1, [1, 0, PAD]),  # p - q: token 2 is out, 7/30 of token 0 and 10/30 of token 1
+    ):
+        coins = Coins(torch.tensor([[first, second]]).double(), torch.tensor([0.1]).double())
+        found = accept_chain(p, torch.tensor([[1, 2]]), torch.tensor([2]), law, coins=coins)
+        assert (found[0].tolist(), found[1].tolist()) == ([accepted], [emitted])

@@ -181,3 +181,32 @@ def test_two_filters_at_their_edges():
     p = torch.tensor([[0.5, 0.25, 0.15, 0.1]] * 3, dtype=torch.float64)
     kept = keep(p, torch.tensor([4, ALL, 3]), torch.tensor([0.75, 1.0, 1.0]), torch.tensor([0.0, 0.5, 0.0]))
     assert (kept > 0).int().tolist() == [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
+
+
+def test_rows_without_a_filter_are_returned_bit_for_bit():
+    p = torch.rand(4, 7, generator=torch.Generator().manual_seed(8))  # of any sum: nothing is renormalised
+    none, zero = torch.ones(4), torch.zeros(4)
+    assert torch.equal(keep(p, torch.tensor([ALL, 7, 8, ALL]), none, zero), p)
+    cut = keep(p, torch.tensor([6, ALL, ALL, ALL]), torch.tensor([1.0, 0.99, 1.0, 1.0]), torch.tensor([0, 0, 1e-9, 0]))
+    assert torch.allclose(cut[:3].sum(-1), torch.ones(3))
+    assert torch.equal(cut[3], p[3])
+
+
+def test_two_ranks_are_no_greedy_row():
+    logits = torch.tensor([[1.0, 3.0, 2.0]] * 3)
+    p = target_probs(logits, filters(3, top_k=[0, 1, 2]))
+    assert p[:2].tolist() == [[0.0, 1.0, 0.0]] * 2
+    assert torch.allclose(p[2], torch.tensor([0.0, 0.7310586, 0.2689414]))
+
+
+def test_a_batch_that_says_it_has_no_filter_or_greedy_row_is_taken_at_its_word():
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    given = filters(1, top_k=1)
+    given.any_filter = given.any_greedy = False
+    assert torch.allclose(target_probs(logits, given), logits.softmax(-1))
+
+
+def test_guesses_past_the_length_are_no_history():
+    logits = torch.zeros(2, 4)
+    adjust_logits(logits, Rows([0], [1], [[1, 2, 3]]), [Penalties(presence=1.0)])
+    assert logits.tolist() == [[0, 0, 0, 0], [0, -1, 0, 0]]
