@@ -11,6 +11,8 @@ import types
 import warnings
 from typing import Any
 
+from sgl_spec.sglang_plugin import lossy_stream
+
 _abandoned: list[Any] = []  # the parent's streams: collecting them would flush what the parent still holds
 
 
@@ -22,6 +24,7 @@ def leave_parent(keep: set[int], torch_threads: int) -> None:
     release_descriptors(keep)
     reset_signals()
     renew_streams()
+    lossy_stream.install()
     reset_logging()
     reset_warnings()
     reset_runtime(torch_threads)

@@ -24,7 +24,7 @@ def register() -> None:
         report,
     )
 
-    if multiprocessing.parent_process() is not None:  # a process of the engine, whose streams are no program's
+    if multiprocessing.parent_process() is not None:  # a spawned process of the engine, whose streams are no program's
         lossy_stream.install()
     compat.check()
     add_attention_backend_choices([cpu_attention.NAME])
