@@ -1,0 +1,376 @@
+"""The arithmetic of the controllers against plain second computations: matrices, loops and figures by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from sgl_spec.config import RequestOptions
+from sgl_spec.control.acceptance import COLD, GOES_ON, PROGRAM, REQUEST, Acceptance, Evidence, Level, Table, band
+from sgl_spec.control.bandit import ARMS, BONUS, DISCOUNT, HOLD, Arms, BanditController
+from sgl_spec.control.base import RequestRound, RequestView, RoundRecord, capped
+from sgl_spec.control.cost import CLIP, DRIFT, NOISE, OUTLIER, OUTLIERS, RECENT, CostModel, Line, Shape
+from sgl_spec.control.ema import WEIGHT, EmaController, Tier
+from sgl_spec.control.plan import Prices, Slots, best
+from sgl_spec.control.probe import FOLLOW_UPS, HEAD_START, LONGEST, SHORTEST, Account, Prober
+from sgl_spec.control.threshold import ThresholdController
+
+
+class Kalman:
+    """`cost.Line` in matrices."""
+
+    def __init__(self, guess):
+        self.guess, self.noise, self.count, self.odd = np.array(guess), 0.0, 0, 0
+
+    def start(self, scale):
+        self.theta = scale * self.guess
+        self.p = np.diag((0.7 * self.theta) ** 2)
+
+    def observe(self, x, y, c):
+        x = np.array(x)
+        if self.count == 0:
+            self.start(y / c / (self.guess @ x))
+            self.noise = NOISE * y
+        if self.count > RECENT and y > OUTLIER * c * (self.theta @ x) and self.odd < OUTLIERS - 1:
+            self.odd += 1
+            return False
+        self.odd, self.count = 0, self.count + 1
+        self.p = self.p + DRIFT * np.outer(self.theta, self.theta) + np.diag(1e-2 * DRIFT * self.theta**2)
+        h = c * x
+        s = h @ self.p @ h + self.noise**2
+        error = float(np.clip(y - h @ self.theta, -CLIP * math.sqrt(s), CLIP * math.sqrt(s)))
+        gain = self.p @ h
+        self.theta = np.maximum(self.theta + gain * error / s, 0.0)
+        self.p = self.p - np.outer(gain, gain) / s
+        self.noise += 0.05 * (1.25 * min(abs(error), CLIP * self.noise) - self.noise)
+        self.noise = max(self.noise, 1e-3 * y, 1e-6)
+        return True
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_line_is_this_kalman_filter(seed):
+    rng = np.random.default_rng(seed)
+    line, reference = Line((0.75, 0.25, 0.08)), Kalman((0.75, 0.25, 0.08))
+    for n in range(150):
+        x = (1.0, float(rng.integers(1, 5)), float(rng.integers(0, 9)))
+        y = float((12 + 4 * x[1] + 0.9 * x[2]) * (1 + 0.1 * rng.normal()) * (3.0 if n % 23 > 20 else 1.0))
+        c = float(rng.choice([1.0, 0.9, 1.2]))
+        assert line.observe(x, y, c) == reference.observe(x, y, c), n
+        assert line.theta == pytest.approx(reference.theta.tolist(), rel=1e-6, abs=1e-9), n
+        assert np.allclose(line.spread, reference.p, rtol=1e-6, atol=1e-9), n
+        assert (line.noise, line.odd, line.count) == (pytest.approx(reference.noise), reference.odd, reference.count)
+
+
+def test_a_first_cost_of_nothing_starts_from_the_guess():
+    line = Line((1.0, 2.0))
+    assert line((3.0, 1.0)) == 5.0
+    assert line.observe((1.0, 1.0), 0.0)
+    assert line.count == 1
+    assert line.noise == pytest.approx(5e-5 + 0.05 * (1.25 * 1.5e-4 - 5e-5))
+    line.theta = [-2.0, 1.0]
+    assert line((1.0, 1.0)) == 0.0
+
+
+def test_a_shapes_factor_is_its_median_drawn_to_one():
+    assert Shape([0.3]).factor == pytest.approx(math.exp(0.3 / 2))
+    assert Shape([0.9, 0.1, 0.2]).factor == pytest.approx(math.exp(0.2 * 3 / 4))
+    assert Shape([0.1, 0.2]).factor == pytest.approx(math.exp(0.2 * 2 / 3))
+
+
+def round_of(batch, extra, verify, total, **values):
+    return RoundRecord([RequestRound(str(i), 0, 0) for i in range(batch)], batch + extra, verify, total, **values)
+
+
+def test_parts_of_a_round_go_to_their_lines():
+    model = CostModel()
+    model.observe(
+        round_of(2, 3, 20.0, 35.0, draft_ms=6.0, draft_steps=3, draft_rows=6, catchup_ms=5.0, catchup_tokens=4)
+    )
+    assert model.verify((1.0, 2.0, 3.0, 1.0)) == pytest.approx(20.0)
+    assert model.draft((1.0, 2.0)) == pytest.approx(2.0)
+    assert model.catchup((1.0, 4.0)) == pytest.approx(5.0)
+    assert model.overhead((1.0, 2.0, 1.0)) == pytest.approx(4.0)
+    assert model.shapes[2][3].recent == pytest.approx([0.0], abs=1e-9)
+    model.observe(round_of(1, 0, 10.0, 9.0))  # clocks of another process: no part is negative
+    assert (model.draft.count, model.catchup.count, model.overhead.count) == (1, 1, 2)
+    model.observe(round_of(3, 1, 10.0, 11.0, draft_ms=2.0, draft_steps=2, draft_rows=1))
+    assert model.draft.count == 2  # fewer rows than steps: one each
+    assert model.plain_ms(2) == pytest.approx(model.verify_ms(2, 0) + model.overhead_ms(2, drafting=False))
+    assert model.overhead_ms(2, drafting=True) > model.overhead_ms(2, drafting=False)
+
+
+def estimate(hits, trials, expected, prior, level):
+    ratio = (sum(hits) + level.ratio_strength) / (expected + level.ratio_strength)
+    out = []
+    for h, t, a in zip(hits, trials, prior, strict=True):
+        scaled = min(a * ratio, 0.995)
+        out.append(min((h + level.strength * scaled) / (t + level.strength), 0.995))
+    return out
+
+
+def test_acceptance_by_hand():
+    """One round of evidence: request over program over everything, each the prior of the next."""
+    model, key = Acceptance(4), ("code", 0)
+    a, going = model.of(["r"], [key])
+    assert a.tolist() == [pytest.approx([COLD] * 4)]
+    assert going.tolist() == [pytest.approx([GOES_ON] * 4)]
+    model.learn([Evidence("r", key, 4, 3, 3, 2)])
+    cold = [COLD] * 4
+    hits, tried = [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]
+    everything = estimate(hits, tried, 3 * COLD, cold, Level(0.9995, 3.0, 1.0))
+    # What the levels below learnt was weighed against what those above said before.
+    program = estimate(hits, tried, 3 * COLD, everything, PROGRAM)
+    request = estimate(hits, tried, 3 * COLD, program, REQUEST)
+    a, going = model.of(["r"], [key])
+    assert a[0].tolist() == pytest.approx(request)
+    made, decided = [1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]
+    assert going[0].tolist() == pytest.approx(estimate(made, decided, 4 * GOES_ON, [GOES_ON] * 4, PROGRAM))
+    assert model.asked(key) == 1.0
+    assert model.asked(("other", 0)) == 0.0
+    other, _ = model.of(["s"], [("other", 0)])
+    assert other[0].tolist() == pytest.approx(everything)
+
+
+def test_evidence_fades_by_rounds_and_depth_counts_what_is_left():
+    table = Table(3, Level(0.5, 1.0, 1.0))
+    row = np.array([table.row("a")])
+    prior = np.full((1, 3), 0.5)
+    table.learn(row, np.array([[4.0, 2.0, 0.0]]), np.array([[8.0, 4.0, 2.0]]), prior, 1)
+    assert (table.seen("a"), table.depth("a"), table.expected[0]) == ((4.0, 8.0), 3, 7.0)
+    table.learn(row, np.zeros((1, 3)), np.zeros((1, 3)), prior, 2)
+    assert (table.seen("a"), table.depth("a"), table.expected[0]) == ((1.0, 2.0), 1, 1.75)
+    assert (table.seen("b"), table.depth("b")) == ((0.0, 0.0), 0)
+    table.drop("b")
+    table.drop("a")
+    assert table.free == [0]
+    assert table.row("c") == 0
+    assert (table.seen("c"), table.expected[0]) == ((0.0, 0.0), 0.0)
+
+
+def test_tables_grow_and_bounded_ones_forget_the_least_recent():
+    table = Table(2, PROGRAM)
+    assert [table.row(n) for n in range(20)] == list(range(20))
+    assert table.hits.shape == table.trials.shape == (32, 2)
+    small = Table(2, PROGRAM, most=2)
+    small.row("a"), small.row("b"), small.row("a"), small.row("c")
+    assert list(small.rows) == ["a", "c"]
+
+
+def test_known_positions_are_twice_those_judged_and_two():
+    model, key = Acceptance(8), ("p", 0)
+    assert model.known(key) == 2
+    for _ in range(3):
+        model.learn([Evidence("r", key, 3, 3, 3, 3)])
+    assert model.known(key) == model.known(("new", 0)) == 8
+    model.forget("r")
+    model.learn([Evidence("r", key, 1, 1, 1, 1)])  # the request ended: its program learns, no row is made
+    assert model.requests.rows == {}
+
+
+def test_bands():
+    assert [band(t) for t in (0.0, 0.01, 0.5, 0.51, 0.85, 0.86, 1.15, 1.2)] == [0, 1, 1, 2, 2, 3, 3, 4]
+
+
+def model_with_costs():
+    model = CostModel()
+    for _ in range(3):
+        for batch, extra in itertools.product((1, 2), (0, 2, 4)):
+            model.observe(
+                round_of(batch, extra, 20.0 + extra, 26.0 + 2 * extra, draft_ms=1.5 * 3, draft_steps=3, draft_rows=3 * batch,
+                         catchup_ms=1.0 + 0.2 * batch, catchup_tokens=batch)
+            )  # fmt: skip
+    return model
+
+
+def price(model, slots, chosen):
+    """Tokens and milliseconds of an allocation, slot by slot."""
+    batch = len(slots.survival)
+    rows = own = tokens = 0.0
+    paid = {}
+    for i, k in enumerate(chosen):
+        for j in range(k):
+            tokens += slots.survival[i, j]
+            rows += slots.reach[i, j]
+            runs = 1.0 if j == 0 else slots.reach[i, j - 1]
+            turn = j - slots.free[i]
+            if turn < 0:
+                continue
+            paid[turn] = max(paid.get(turn, 0.0), runs)
+            if turn == 0:
+                own += (model.catchup_ms(1.0) - model.catchup_ms(0.0)) * (slots.pending[i] + slots.free[i])
+            else:
+                own += (model.step_ms(1.0) - model.step_ms(0.0)) * runs
+    if rows == 0:
+        return batch + tokens, model.plain_ms(batch)
+    fixed = sum(r * (model.catchup_ms(0.0) if t == 0 else model.step_ms(0.0)) for t, r in paid.items())
+    low = math.floor(rows)
+    here, above = model.verify_ms(batch, low), model.verify_ms(batch, low + 1)
+    verify = here + (rows - low) * (above - here)
+        model.verify_ms(batch, low + 1) - model.verify_ms(batch, low)
+    )
+    return batch + tokens, verify + own + fixed + model.overhead_ms(batch, drafting=True)
+
+
+def random_slots(rng, batch, positions, *, early_stop):
+    survival = rng.uniform(0.1, 0.95, (batch, positions)).cumprod(axis=1)
+    reach = rng.uniform(0.8, 1.0, (batch, positions)).cumprod(axis=1) if early_stop else np.ones((batch, positions))
+    free = rng.integers(0, 3, batch)
+    return Slots(survival * reach, reach, free, rng.integers(1, 4, batch))
+
+
+@pytest.mark.parametrize("early_stop", [False, True])
+def test_prices_slot_by_slot_and_the_best_of_all_allocations(early_stop):
+    rng, model = np.random.default_rng(3), model_with_costs()
+    lost = []
+    for _ in range(25):
+        slots = random_slots(rng, 2, 3, early_stop=early_stop)
+        prices = Prices(model, slots)
+        rates = {}
+        for chosen in itertools.product(range(4), repeat=2):
+            tokens, ms = price(model, slots, chosen)
+            value = prices.worth(np.array(chosen))
+            assert (value.tokens, value.ms) == (pytest.approx(tokens), pytest.approx(ms)), chosen
+            rates[chosen] = tokens / ms
+        found, value = best(prices)
+        assert value.rate == pytest.approx(rates[tuple(found.tolist())], rel=1e-9 if not early_stop else 0.05)
+        lost.append(max(rates.values()) / rates[tuple(found.tolist())] - 1)
+    assert max(lost) < 0.06
+    assert np.mean(lost) < 0.01
+
+
+def test_probes_pause_and_follow_up_by_hand():
+    prober, key = Prober(Account(0.01)), ("p", 0)
+    assert not prober.due(key, SHORTEST - 1, 10.0)
+    assert prober.due(key, SHORTEST, 10.0)
+    assert prober.result(key, 24, 3, 3, hopeless=True)  # all accepted: goes on, whatever is known
+    assert prober.due(key, 25, 10.0)
+    assert prober.result(key, 25, 3, 0, hopeless=False)  # undecided: goes on
+    assert not prober.result(key, 26, 3, 3, hopeless=False)  # FOLLOW_UPS used up
+    assert FOLLOW_UPS == 2
+    assert not prober.due(key, 26 + SHORTEST - 1, 10.0)
+    assert prober.due(key, 26 + SHORTEST, 10.0)
+    waits = []
+    for now in range(50, 60):
+        assert not prober.result(key, now, 3, 1, hopeless=True)
+        waits.append(prober.pause(key).wait)
+    assert waits == [min(SHORTEST * 2**n, LONGEST) for n in range(1, 11)]
+    assert not prober.result(key, 60, 0, 0, hopeless=True)  # nothing proposed is not "all accepted"
+    assert (prober.probes, prober.hits) == (14, 12)
+    prober.works(key, 100)
+    assert (prober.pause(key).wait, prober.pause(key).last) == (SHORTEST, 100)
+    assert not prober.due(key, 100 + SHORTEST - 1, 10.0)
+
+
+def test_the_account_of_probes_by_hand():
+    account = Account(0.02, elapsed=1000.0, spent=HEAD_START * 5.0 + 20.0)
+    assert not account.allows(5.0)
+    account.spent -= 0.1
+    assert account.allows(5.0)
+    assert not Account(0.0).allows(5.0)
+    assert not Prober(Account(0.0)).due(("p", 0), 10**6, 5.0)
+
+
+def test_an_average_walks_by_hand():
+    tier = Tier((1, 3, 5, 7), down=-0.25, up=0.0, k=5, average=4.0)
+    tier.update(2.0)
+    assert tier.average == pytest.approx(4.0 + WEIGHT * (2.0 - 4.0))
+    tier.batches, tier.average = 14, 2.25 + 1e-9  # floor of 3 is 2.25
+    tier.update(tier.average)
+    assert (tier.k, tier.batches) == (5, 15)
+    tier.batches, tier.average = 14, 2.25
+    tier.update(2.25)
+    assert tier.k == 3
+    for average, k in ((2.5, 3), (2.51, 5), (9.0, 7)):  # up while above K - 0.5, over several candidates
+        tier.batches, tier.average, tier.k = 19, average, 3
+        tier.update(average)
+        assert tier.k == k
+    tier.batches, tier.average, tier.k = 19, 0.0, 7
+    tier.update(0.0)
+    assert tier.k == 1  # the smallest candidate of this tier, in one decision
+    tier.batches, tier.k, tier.average = 15, 3, 9.0
+    tier.update(9.0)
+    assert tier.k == 3  # no decision between the fifth batches
+    off = Tier((0, 1, 3), down=0.0, up=0.0, k=1, average=0.5, batches=14)
+    off.update(0.5)
+    assert off.k == 0
+    off.update(0.0)
+    assert off.average == 0.5  # a round without guesses says nothing
+
+
+def test_tiers_by_batch_size():
+    ema = EmaController(3, 10)
+    sizes = {1: 1, 7: 1, 8: 8, 31: 8, 32: 32, 63: 32, 64: 64, 500: 64}
+    assert {n: next(s for s, tier in ema.tiers.items() if tier is ema._tier(n)) for n in sizes} == sizes
+    assert {s: (t.candidates, t.k, t.average) for s, t in EmaController(2, 3).tiers.items()} == {
+        1: ((1, 3), 3, 2.0),
+        8: ((0, 1, 3), 1, 0.0),
+        32: ((0, 1), 1, 0.0),
+        64: ((0,), 0, -1.0),
+    }
+
+
+def test_an_arm_by_hand():
+    arms = Arms([3.0, 1.0, 2.0], [6.0, 3.0, 2.0], current=1)
+    for _ in range(HOLD - 1):
+        arms.observe(2.0, 1.0)
+        assert (arms.current, arms.pulls) == (1, [3.0, 1.0, 2.0])
+    arms.observe(2.0, 1.0)
+    pulls = [DISCOUNT * 3.0, DISCOUNT * 1.0 + 1.0, DISCOUNT * 2.0]
+    rewards = [DISCOUNT * 6.0, DISCOUNT * 3.0 + 2.0, DISCOUNT * 2.0]
+    assert (arms.pulls, arms.rewards) == (pytest.approx(pulls), pytest.approx(rewards))
+    means = [r / p for r, p in zip(rewards, pulls, strict=True)]
+    total = math.log(1 + sum(pulls))
+    scores = [m + BONUS * max(means) * math.sqrt(total / p) for m, p in zip(means, pulls, strict=True)]
+    assert arms.current == scores.index(max(scores))
+    assert (arms.left, arms.tokens, arms.ms) == (HOLD, 0.0, 0.0)
+    still = Arms([0.0, 0.0], [0.0, 0.0])
+    for _ in range(2 * HOLD):
+        still.observe(1.0, 0.0)  # no time has passed: nothing to divide by
+    assert still.pulls == [0.0, 0.0]
+    still.observe(1.0, 1.0)
+    assert (still.current, still.pulls, still.rewards[0]) == (1, [1.0, 0.0], pytest.approx(2 * HOLD + 1.0))
+
+
+def test_arms_by_batch_size_and_what_earns_them():
+    bandit = BanditController(3)
+    assert bandit.arms == tuple(k for k in ARMS if k <= 3)
+    assert [n for n in range(1, 10) if bandit._arms(n) is not bandit._arms(n - 1 or 1)] == [2, 3, 5, 9]
+    outcomes = [RequestRound("a", 3, 2), RequestRound("b", 3, 0)]
+    for _ in range(HOLD):
+        bandit.observe(RoundRecord(outcomes, 8, 5.0, 8.0))
+    assert bandit._arms(2).rewards[0] == pytest.approx(4.0 / 8.0)
+    assert bandit.snapshot()["arms"][2][0] == 1
+
+
+def test_a_step_by_the_articles_rule():
+    policy = ThresholdController(5, 7)
+    steps = {
+        (5, 5, 5): 6,
+        (5, 5, 4): 5,
+        (5, 10, 8): 5,
+        (5, 2, 1): 5,
+        (5, 100, 49): 4,
+        (7, 7, 7): 7,
+        (2, 9, 0): 2,
+        (1, 1, 1): 2,
+    }
+    assert {given: policy.update(given[0], RequestRound("a", *given[1:])) for given in steps} == steps
+    far = ThresholdController(5, 64)
+    assert (far.update(10, RequestRound("a", 1, 1)), far.update(12, RequestRound("a", 1, 1))) == (10, 12)
+    assert policy.update(1, RequestRound("a", 1, 0)) == 1
+
+
+def test_limits_of_a_request():
+    def view(limit, options=None, **values):
+        return RequestView("a", limit, options=RequestOptions.parse(options or {}), **values)
+
+    assert capped(9, view(4), 7) == 4
+    assert capped(9, view(40), 7) == 7
+    assert capped(2, view(40), 7) == 2
+    assert capped(9, view(40, {"num_speculative_tokens": 3}), 7) == 3
+    assert capped(9, view(2, {"num_speculative_tokens": 3}), 7) == 2
+    assert capped(9, view(40, {"num_speculative_tokens": 0}), 7) == 0
+    assert capped(9, view(40, {"speculate": False}), 7) == 0
+    assert capped(9, view(3, model=False, offers=[("cache", 0.5)] * 5), 7) == 3
+    assert capped(-1, view(4), 7) == 0
