@@ -176,10 +176,9 @@ def model_with_costs():
     model = CostModel()
     for _ in range(3):
         for batch, extra in itertools.product((1, 2), (0, 2, 4)):
-            model.observe(
-                round_of(batch, extra, 20.0 + extra, 26.0 + 2 * extra, draft_ms=1.5 * 3, draft_steps=3, draft_rows=3 * batch,
-                         catchup_ms=1.0 + 0.2 * batch, catchup_tokens=batch)
-            )  # fmt: skip
+            drafts = {"draft_ms": 4.5, "draft_steps": 3, "draft_rows": 3 * batch}
+            reads = {"catchup_ms": 1.0 + 0.2 * batch, "catchup_tokens": batch}
+            model.observe(round_of(batch, extra, 20.0 + extra, 26.0 + 2 * extra, **drafts, **reads))
     return model
 
 
@@ -207,8 +206,6 @@ def price(model, slots, chosen):
     low = math.floor(rows)
     here, above = model.verify_ms(batch, low), model.verify_ms(batch, low + 1)
     verify = here + (rows - low) * (above - here)
-        model.verify_ms(batch, low + 1) - model.verify_ms(batch, low)
-    )
     return batch + tokens, verify + own + fixed + model.overhead_ms(batch, drafting=True)
 
 
