@@ -97,8 +97,8 @@ def step(
         options=request.options,
     )
     k = controller.choose([view])[0]
-    stop = controller.confidence(view)
-    guesses, q, sources = draft(request, ready[:k], k, draft_logits, stop=stop, generator=generator)
+    stops = controller.confidence(view), controller.go_on(view)
+    guesses, q, sources = draft(request, ready[:k], k, draft_logits, stops=stops, generator=generator)
     drafted = time.perf_counter()
     p = request.law(target_logits(request.tokens + guesses, len(guesses)), guesses)
     accepted, emitted = verify(request, p, guesses, q, generator)
@@ -124,14 +124,15 @@ def draft(
     k: int,
     draft_logits: DraftLogits | None,
     *,
-    stop: float = 0.0,
+    stops: tuple[float, float] = (0.0, 0.0),
     generator: torch.Generator | None = None,
 ) -> tuple[list[int], DraftLaw, list[str]]:
     """At most k guesses: what is ready, then the draft model until it is unsure.
 
-    Unsure: the product of the draft's largest probabilities falls under `stop`. The decision is made before
-    the guess is drawn. To draw first and drop guesses of small probability would leave the kept ones with
-    another law than q, and the output with another law than p.
+    Unsure: the product of the draft's largest probabilities falls under `stops`, the first before a guess is
+    made, the second after it, before the draft runs again. The decisions are made before a guess is drawn. To
+    draw first and drop guesses of small probability would leave the kept ones with another law than q, and the
+    output with another law than p.
     Returns the guesses, their q (guesses that were ready are point masses) and their sources.
     """
     import torch
@@ -144,7 +145,7 @@ def draft(
         # The last row's history is the text with the guesses so far, as at the target.
         logits = draft_logits(request.tokens + guesses)
         survival *= float(logits.softmax(dim=-1).max())
-        if survival < stop:
+        if survival < stops[0]:
             break
         law = request.law(logits.expand(len(guesses) + 1, -1), guesses)[-1]
         if request.seed is None:
@@ -155,6 +156,8 @@ def draft(
         guesses.append(token)
         sources.append(MODEL)
         laws.append(law)
+        if survival < stops[1]:
+            break
     if not laws:
         return guesses, DraftLaw(), sources
     probs = torch.stack([torch.zeros_like(laws[0])] * len(ready) + laws)

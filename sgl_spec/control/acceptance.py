@@ -24,8 +24,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 ProgramKey = tuple[str, int]  # program, temperature band
 
-COLD = 0.45  # a before anything was seen: drafts of unknown quality are worth a look, not a gamble
-GOES_ON = 0.995  # chance that drafting goes on, before anything was seen
+# Before anything was seen. A draft of unknown quality is worth a look, not a gamble; further guesses are made
+# only where the draft is sure of those before them: seldom, and then they are rather right.
+COLD, COLD_DEEPER = 0.45, 0.6  # a at the first position, at the others
+GOES_ON, GOES_DEEPER = 0.95, 0.5  # chance that drafting goes on to them
 CEILING = 0.995
 DEPTH_TRIALS = 2.0
 MAX_PROGRAMS = 1024  # least recently used program keys are forgotten
@@ -134,8 +136,8 @@ class Acceptance:
         self.reach = Table(width, PROGRAM, MAX_PROGRAMS)
         self.requests = Table(width, REQUEST)
         self.columns = np.arange(width)
-        self.cold = np.full((1, width), COLD)
-        self.goes_on = np.full((1, width), GOES_ON)
+        self.cold = np.where(self.columns == 0, COLD, COLD_DEEPER)[None]
+        self.goes_on = np.where(self.columns == 0, GOES_ON, GOES_DEEPER)[None]
         self._last: tuple[object, Floats, Floats] | None = None  # of the last `of`, while no evidence came in
 
     def of(self, rids: Sequence[str], keys: Sequence[ProgramKey]) -> tuple[Floats, Floats]:

@@ -82,6 +82,10 @@ class BanditController:
         own = view.options.draft_confidence
         return self.draft_confidence if own is None else own
 
+    def go_on(self, view: RequestView) -> float:
+        """The same."""
+        return self.confidence(view)
+
     def observe(self, record: RoundRecord) -> None:
         """Reward the current arm of this batch size."""
         tokens = sum(outcome.accepted + 1 for outcome in record.requests)

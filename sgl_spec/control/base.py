@@ -35,6 +35,7 @@ class RequestView:
     offers: Sequence[Offer] = ()  # for positions 1..len(offers), in order
     model: bool = True  # the draft model can continue after the offers
     pending: int = 1  # tokens that the draft model has not read yet (>= 1 with the bonus token)
+    to_come: int | None = None  # most tokens that the request may still emit; None: not known
     options: RequestOptions = DEFAULT_OPTIONS
 
 
@@ -78,10 +79,18 @@ class Controller(Protocol):
         ...
 
     def confidence(self, view: RequestView) -> float:
-        """Drafting of this request stops when the product of the draft's largest probabilities is below this.
+        """A guess is not made when the product of the draft's largest probabilities up to it is below this.
 
         The worker must decide before it draws a guess (from the draft's logits, never from the drawn token):
         dropping drawn guesses by their probability changes the output's law.
+        """
+        ...
+
+    def go_on(self, view: RequestView) -> float:
+        """After a guess, the draft model runs for another one only if that product is at least this.
+
+        At least `confidence`: a guess that is there costs a row of the target's pass, the next one a draft forward
+        as well.
         """
         ...
 
@@ -124,6 +133,10 @@ class StepPolicy:
         """The request's own threshold, else the server's."""
         own = view.options.draft_confidence
         return self.draft_confidence if own is None else own
+
+    def go_on(self, view: RequestView) -> float:
+        """The same."""
+        return self.confidence(view)
 
     def observe(self, record: RoundRecord) -> None:
         """Hand each request's outcome to `update`."""

@@ -106,7 +106,7 @@ class Shape:
     factor: float = field(init=False)
 
     def __post_init__(self) -> None:
-        median, count = sorted(self.recent)[len(self.recent) // 2], len(self.recent)
+        median, count = sorted(self.recent)[(len(self.recent) - 1) // 2], len(self.recent)
         self.factor = math.exp(median * count / (count + SHAPE_STRENGTH))
 
 

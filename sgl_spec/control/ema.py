@@ -93,6 +93,10 @@ class EmaController:
         own = view.options.draft_confidence
         return self.draft_confidence if own is None else own
 
+    def go_on(self, view: RequestView) -> float:
+        """The same."""
+        return self.confidence(view)
+
     def observe(self, record: RoundRecord) -> None:
         """Feed the batch's tier."""
         mean = sum(outcome.accepted for outcome in record.requests) / record.batch

@@ -35,6 +35,10 @@ class MixedController:
         """By the request's own controller."""
         return self._part(view.options.controller or self.default).confidence(view)
 
+    def go_on(self, view: RequestView) -> float:
+        """By the request's own controller."""
+        return self._part(view.options.controller or self.default).go_on(view)
+
     def observe(self, record: RoundRecord) -> None:
         """All that chose in this round see the whole round: costs belong to the batch."""
         for name in self.active:

@@ -1,13 +1,17 @@
-"""Which slots of a round are worth their cost: maximise expected tokens per millisecond over the batch.
+"""Which slots of a round are worth their cost: maximise the geometric mean of the requests' speeds.
 
-E_i = 1 + sum of survival probabilities s_ij over the K_i slots of request i, T from the cost model. Within
-a request s_ij falls with j, so the best sets of slots are prefixes of all slots sorted by survival: every
-prefix is priced and the best one taken. That is exact where slots cost alike; slots that need no draft
-forward (cache, prediction) are also tried alone, since they may pay where drafting does not.
+E_i = 1 + sum of survival probabilities s_ij over the K_i slots of request i, T from the cost model. The objective
+is the geometric mean of E_i / T: at batch 1 expected tokens per millisecond; in a batch a few requests do not
+run ahead while the wider pass slows the many others (their sum could still rise, and everybody waits for the
+last one). A slot adds log((E_i + s_ij) / E_i), which falls with j, so the best sets of slots are prefixes of all
+slots sorted by what they add: every prefix is priced and the best one taken. That is exact where slots cost
+alike; slots that need no draft forward (cache, prediction) are also tried alone, since they may pay where
+drafting does not.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,19 +30,19 @@ class Slots:
     survival: Floats  # [B, P] P(guess is made and accepted), falling along a row; 0 past the limit
     reach: Floats  # [B, P] P(guess is made): under 1 where early stop cuts in; it is verified right or wrong
     free: Ints  # [B] the first so many need no draft forward
-    pending: Ints  # [B] tokens that the draft model must read before its first guess
+    pending: Floats  # [B] tokens that the draft model must read before its first guess, its share of older ones
 
 
 @dataclass(slots=True)
 class Value:
     """What an allocation is expected to give."""
 
-    tokens: float
+    tokens: float  # batch size x geometric mean of the requests' expected tokens
     ms: float
 
     @property
     def rate(self) -> float:
-        """Expected tokens per millisecond."""
+        """Those tokens per millisecond."""
         return self.tokens / self.ms if self.ms > 0.0 else 0.0
 
 
@@ -49,6 +53,7 @@ class Prices:
         batch, positions = slots.survival.shape
         self.slots = slots
         self.batch = batch
+        self.gain = np.diff(np.log1p(slots.survival.cumsum(axis=1)), axis=1, prepend=0.0)
         self.plain = cost.plain_ms(batch)
         self.verify = cost.verify_curve(batch, batch * positions)
         self.drafting = cost.overhead_ms(batch, drafting=True)
@@ -57,8 +62,8 @@ class Prices:
         columns = np.arange(positions)
         turn = columns - slots.free[:, None]  # 0: the catch-up yields it; t: the t-th step after it
         self.turn = np.minimum(np.maximum(turn, -1), positions - 1)
-        # A draft forward runs where the guess before it was made, and only then shows whether drafting goes on.
-        self.runs = np.hstack([np.ones((batch, 1)), slots.reach[:, :-1]])
+        # The first draft forward always runs; a later one only where the guesses before it were sure enough.
+        self.runs = np.hstack([np.ones((batch, 1)), slots.reach[:, 1:]])
         self.fixed = np.full(positions, step)  # paid once per turn that any request takes
         self.fixed[0] = first
         read = per_token * (slots.pending + slots.free)[:, None]
@@ -70,10 +75,10 @@ class Prices:
         return np.where(rows > 0.0, whole, self.plain)
 
     def best(self, allowed: NDArray[np.bool_]) -> tuple[Ints, Value]:
-        """The best prefix of the allowed slots, sorted by survival: K [B] and its value."""
+        """The best prefix of the allowed slots, sorted by what they add: K [B] and its value."""
         slots, batch = self.slots, self.batch
         flat = np.flatnonzero(allowed)
-        order = flat[np.argsort(-slots.survival.ravel()[flat], kind="stable")]
+        order = flat[np.argsort(-self.gain.ravel()[flat], kind="stable")]
         chosen = np.zeros(batch, dtype=np.int64)
         plain = Value(float(batch), self.plain)
         if not len(order):
@@ -87,7 +92,7 @@ class Prices:
         for turn, at in firsts.items():  # a turn is paid when it is first taken, with that slot's chance to be run
             if turn >= 0:
                 fixed[at] = self.fixed[turn] * runs[at]
-        tokens = batch + slots.survival.ravel()[order].cumsum()
+        tokens = batch * np.exp(self.gain.ravel()[order].cumsum() / batch)
         ms = self.ms(reach.cumsum(), self.own.ravel()[order].cumsum(), fixed.cumsum())
         rate = tokens / ms
         top = int(rate.argmax())
@@ -104,11 +109,11 @@ class Prices:
         paid = np.zeros(len(self.fixed))
         np.maximum.at(paid, np.maximum(self.turn, 0), np.where(taken & (self.turn >= 0), self.runs, 0.0))
         ms = self.ms(rows, (self.own * taken).sum(), (self.fixed * paid).sum())
-        return Value(float(self.batch + (slots.survival * taken).sum()), float(ms))
+        return Value(self.batch * math.exp(float((self.gain * taken).sum()) / self.batch), float(ms))
 
 
 def best(prices: Prices) -> tuple[Ints, Value]:
-    """K [B] that maximises expected tokens per millisecond, and its value."""
+    """K [B] with the best rate, and its value."""
     slots = prices.slots
     useful = slots.survival > WORTHLESS
     found, value = prices.best(useful)

@@ -12,6 +12,7 @@ Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,12 +30,17 @@ YOUNG, YOUNG_DWELL = 30.0, 3  # the same until so many first guesses of a progra
 CALM = 20  # the same after drafting lost clearly
 PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
-ENTRY = 0.03  # relative gain over plain decoding that drafting must promise
+ENTRY = 0.03  # relative gain over plain decoding that drafting must promise, more in a batch: see `_entry`
 LOSS = 0.05  # relative loss against plain decoding that ends drafting at once
 COLD_TRIALS = 6.0  # first guesses after which a program's draft is no longer unknown
 COLD_K, COLD_REQUESTS = 3, 2  # longest probe, and requests that may probe at once
 DOUBT = 1.0  # standard deviations by which a draft must fall short to be hopeless
-REFRESH = 256  # rounds without a plain one, after which one is run to measure it
+NEXT_RIGHT = 0.5  # chance of a guess of which nothing but its predecessors' probabilities is known
+LEAST_SURE = 0.9  # no threshold asks for more
+AHEAD, TOKENS_PER_ROUND = 32, 2  # rounds over which a draft's reading is spread, at most; tokens of such a round
+PLAIN_ROUNDS = 2  # plain rounds at a batch size before anything is compared with them: one may be an outlier
+DEEPER, DEEPER_BY = 40, 2  # rounds after which drafts may go on for so many guesses more, to see whether it pays
+SOON, REFRESH = 16, 256  # rounds without a plain one, after which one is run to measure it: at first, later on
 NEAR = 1.5  # a plain round at a batch size within this factor will do
 
 
@@ -69,7 +75,8 @@ class ThroughputController:
     since_plan: int = 0
     pace: int = YOUNG_DWELL  # rounds between plans
     changes: int = 0
-    plain_batches: set[int] = field(default_factory=set)
+    refresh: int = SOON
+    plain_batches: dict[int, int] = field(default_factory=dict)  # batch size -> plain rounds
     evidence: list[Evidence] = field(default_factory=list)  # not yet in the tables
     evidence_rounds: int = 0
     plain_only: bool = False  # the last plan says: no drafting pays
@@ -97,6 +104,8 @@ class ThroughputController:
                 chosen = self._plan(views, states, tops)
             else:
                 chosen = [min(state.k, top) for state, top in zip(states, tops, strict=True)]
+        if self.rounds % DEEPER == 0:
+            chosen = [min(k + DEEPER_BY, top) if k > len(v.offers) else k for k, v, top in zip(chosen, views, tops, strict=True)]
         self.drafting = 0
         for state, view, k in zip(states, views, chosen, strict=True):
             state.asked, state.offered = k, min(k, len(view.offers))
@@ -113,9 +122,11 @@ class ThroughputController:
 
     def _measure_plain(self, batch: int) -> bool:
         """Whether this round must be plain, because none like it was measured (lately)."""
-        if self.since_plain >= REFRESH:
+        if self.since_plain >= self.refresh:
+            self.refresh = min(2 * self.refresh, REFRESH)
             return True
-        return not any(batch <= NEAR * seen and seen <= NEAR * batch for seen in self.plain_batches)
+        near = (count for seen, count in self.plain_batches.items() if batch <= NEAR * seen and seen <= NEAR * batch)
+        return sum(near) < PLAIN_ROUNDS
 
     def _news(self, views: Sequence[RequestView], states: list[Running]) -> bool:
         """Whether there is a reason to plan again."""
@@ -141,7 +152,7 @@ class ThroughputController:
         survival = accepts.cumprod(axis=1) * reach
         survival[self.acceptance.columns >= np.array(tops)[:, None]] = 0.0
         free = np.array([min(len(view.offers), top) for view, top in zip(views, tops, strict=True)])
-        return Slots(survival, reach, free, np.array([view.pending for view in views]))
+        return Slots(survival, reach, free, np.array([_reading(view) for view in views]))
 
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
@@ -155,7 +166,7 @@ class ThroughputController:
         prices = Prices(self.cost, self._slots(views, states, tops))
         target, value = best(prices)
         plain = Value(float(batch), prices.plain)
-        if value.rate < (1.0 + ENTRY) * plain.rate and not any(state.k > 0 for state in states):
+        if value.rate < (1.0 + _entry(batch)) * plain.rate and not any(state.k > 0 for state in states):
             target, value = np.zeros(batch, dtype=np.int64), plain
         chosen = target.copy()
         moved = []
@@ -193,7 +204,7 @@ class ThroughputController:
             stop = losing and target[i] == 0
             if not stop:
                 resized = batch > NEAR * state.batch or state.batch > NEAR * batch
-                margin = (ENTRY if state.k == 0 else MARGIN) * len(moved) / batch
+                margin = (_entry(batch) if state.k == 0 else MARGIN) * len(moved) / batch
                 if (state.since < self._dwell(state) and not resized) or gain <= margin:
                     continue
             state.k = int(target[i])
@@ -228,13 +239,14 @@ class ThroughputController:
             if drafts and max(seen, anything) >= COLD_TRIALS:
                 self.prober.works(key, self.rounds)
                 continue
-            if seen >= COLD_TRIALS:
+            if seen >= COLD_TRIALS or self._hopeless(key, prices.plain, len(states)):
                 if not self.prober.due(key, self.rounds, prices.plain):
                     continue
                 picked = [min(members, key=lambda i: prices.slots.pending[i])]
             else:
                 undecided.add(key)
-                picked = members[:COLD_REQUESTS] if self.prober.account.allows(prices.plain) else []
+                cheapest = sorted(members, key=lambda i: prices.slots.pending[i])
+                picked = cheapest[:COLD_REQUESTS] if self.prober.account.allows(prices.plain) else []
             chosen[members] = 0
             probing += picked
         if not probing:
@@ -254,11 +266,20 @@ class ThroughputController:
         return min(lengths, key=lambda k: float(row[k] + steps[k - 1]) / (2.0 - 2.0 ** (1 - k)))
 
     def confidence(self, view: RequestView) -> float:
-        """The request's own threshold, else the server's, else what one more guess must be worth.
+        """The request's own threshold, else the server's, else the chance at which a verified row pays.
 
-        One more guess costs a share of a draft step and a verified row; it earns a token with the probability
-        that it and all before it are accepted. Below cost / (milliseconds per token) it does not pay.
+        A guess that is there costs a row of the target's pass and earns a token with the probability that it and
+        all before it are accepted.
         """
+        return self._threshold(view, 0.0)
+
+    def go_on(self, view: RequestView) -> float:
+        """The same for the next guess: it costs a draft forward too, and is right with a chance of its own."""
+        share = max(self.drafting, 1)
+        step = self.cost.step_ms(float(share)) / share if self.token_ms > 0.0 else 0.0
+        return self._threshold(view, step)
+
+    def _threshold(self, view: RequestView, step_ms: float) -> float:
         own = view.options.draft_confidence
         if own is not None:
             return own
@@ -266,9 +287,8 @@ class ThroughputController:
             return self.draft_confidence
         if self.token_ms <= 0.0:
             return 0.0
-        share = max(self.drafting, 1)
-        row = self.cost.verify.theta[2]
-        return min(0.9, (self.cost.step_ms(float(share)) / share + row) / self.token_ms)
+        worth = (step_ms + self.cost.verify.theta[2]) / self.token_ms
+        return min(LEAST_SURE, worth / NEXT_RIGHT if step_ms else worth)
 
     # --- observe ------------------------------------------------------------------------------------------
 
@@ -278,7 +298,7 @@ class ThroughputController:
         if record.rows == record.batch and record.batch:
             self.plain_rounds += 1
             self.since_plain = 0
-            self.plain_batches.add(record.batch)
+            self.plain_batches[record.batch] = self.plain_batches.get(record.batch, 0) + 1
         else:
             self.since_plain += 1
         self._learn(record)  # also if every draft stopped before its first guess
@@ -317,16 +337,17 @@ class ThroughputController:
         gained = sum(accepted for _, _, accepted in probes) * plain_ms / record.batch
         self.prober.account.spent += max(self.probe_ms - gained, 0.0)
         for key, proposed, accepted in probes:
-            hopeless = self._hopeless(key, plain_ms)
+            hopeless = self._hopeless(key, plain_ms, record.batch)
             if self.prober.result(key, self.rounds, proposed, accepted, hopeless=hopeless):
                 self.pace = 1
 
-    def _hopeless(self, key: ProgramKey, plain_ms: float) -> bool:
-        """Whether even a lucky reading of the evidence leaves a guess worth less than it costs."""
+    def _hopeless(self, key: ProgramKey, plain_ms: float, batch: int) -> bool:
+        """Whether even a lucky reading of the evidence leaves a guess worth less than it costs, if all made one."""
         hits, trials = self.acceptance.programs.seen(key)[0], self.acceptance.asked(key)
         rate = (hits + 1.0) / (trials + 2.0)
         lucky = rate + DOUBT * (rate * (1.0 - rate) / (trials + 3.0)) ** 0.5
-        return lucky * plain_ms < self.cost.catchup_ms(2.0) + self.cost.verify.theta[2]
+        guess = self.cost.catchup_ms(2.0 * batch) / batch + self.cost.verify.theta[2]
+        return lucky * plain_ms / batch < guess
 
     def forget(self, rid: str) -> None:
         """Drop the request's state; its program keeps what it taught."""
@@ -347,7 +368,7 @@ class ThroughputController:
         cost, acceptance = CostModel(), Acceptance(self.acceptance.width)
         cost.load(values["cost"])
         acceptance.load(values["acceptance"])
-        batches = {int(batch) for batch in values["plain_batches"]}
+        batches = {int(batch): PLAIN_ROUNDS for batch in values["plain_batches"]}
         self.cost, self.acceptance, self.plain_batches = cost, acceptance, batches
 
     def snapshot(self) -> dict[str, Any]:
@@ -363,3 +384,16 @@ class ThroughputController:
             "pays": not self.plain_only,
             "k": {rid: state.k for rid, state in self.running.items()},
         }
+
+
+def _reading(view: RequestView) -> float:
+    """Tokens that the draft must read for this round: what it has missed serves all rounds to come."""
+    if view.to_come is None:
+        return float(view.pending)
+    rounds = min(max(view.to_come // TOKENS_PER_ROUND, 1), AHEAD)
+    return 1.0 + (view.pending - 1) / rounds
+
+
+def _entry(batch: int) -> float:
+    """What drafting must promise: where a pass is wide already, a wrong estimate slows everybody for a few tokens."""
+    return ENTRY * (1.0 + math.log2(batch) / 2.0)

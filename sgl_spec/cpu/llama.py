@@ -116,7 +116,7 @@ class LlamaForward:
         rows: torch.Tensor,
         req_to_token: torch.Tensor,
         head: PackedLinear,
-        orders: list[tuple[int, int, float]],
+        orders: list[tuple[int, int, float, float]],
         token_ids: torch.Tensor | None = None,
     ) -> tuple[list[list[int]], list[list[float]], float]:
         """Draft a greedy chain for each order in one call: (tokens, their probabilities under this model, seconds).
@@ -128,12 +128,13 @@ class LlamaForward:
 
         Args:
             head: logits of the hidden state. token_ids: int64 [N], the token of each of its rows; None: the row.
-            orders: per request (index of its last token in `ids`, most tokens, stop_below): its chain
-                ends before the token with which the product of the probabilities falls below `stop_below`.
+            orders: per request (index of its last token in `ids`, most tokens, stop_below, go_on): its chain
+                ends before the token with which the product of the probabilities falls below `stop_below`,
+                or after the one with which it falls below `go_on`.
         """
         if head.native is None or head.in_features != self.hidden:
             raise ConfigError(f"the head takes {head.in_features} inputs, the model has hidden size {self.hidden}")
-        most = max((count for _, count, _ in orders), default=0)
+        most = max((count for _, count, _, _ in orders), default=0)
         whole = [tensor.to(torch.int64).contiguous() for tensor in (ids, positions, slots, rows)]
         tokens = torch.empty(len(orders), max(most, 1), dtype=torch.int64)
         probabilities = torch.empty(len(orders), max(most, 1))

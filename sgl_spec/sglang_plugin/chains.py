@@ -1,5 +1,6 @@
 """What is ordered from a draft model, what it returns, and how it guesses token by token."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,8 @@ class ChainOrder:
     read: int  # leading positions that the draft has read
     unread: list[int]  # the tokens after them: output, bonus token, guesses of other sources (never empty)
     count: int  # at least 1
-    stop_below: float  # stop when the product of confidences falls under it
+    stop_below: float  # stop before the guess with which the product of confidences falls under it
+    go_on: float  # stop after the guess with which it falls under this
     sampling: Sampling | None
     shift: int = 0  # from the draft's positions to the target's
     committed: int = 0  # positions whose KV the target has
@@ -68,12 +70,15 @@ def greedy_chains(forward: FusedPass, orders: list[ChainOrder], hot_ids: torch.T
     """Draft all chains in one call of the fused kernels: as `draft_chains` does it pass by pass for greedy orders."""
     started = time.perf_counter()
     spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
-    limits = [(row, o.count, o.stop_below) for row, o in zip(last_rows(spans), orders, strict=True)]
-    tokens, _, first_s = forward.fused.greedy_chains(
+    limits = [(row, o.count, o.stop_below, o.go_on) for row, o in zip(last_rows(spans), orders, strict=True)]
+    tokens, sure, first_s = forward.fused.greedy_chains(
         *forward.inputs(spans), forward.req_to_token, forward.head, limits, hot_ids
     )
-    # A pass followed each guess but one that completed its chain.
-    steps = [min(len(said), order.count - 1) for said, order in zip(tokens, orders, strict=True)]
+    # A pass followed each guess but one that completed its chain, or with which the draft was too unsure to go on.
+    steps = [
+        len(said) - (0 < len(said) and (len(said) == order.count or math.prod(own) < order.go_on))
+        for said, own, order in zip(tokens, sure, orders, strict=True)
+    ]
     return Chains(
         tokens,
         [[None] * len(said) for said in tokens],
@@ -120,7 +125,7 @@ def draft_chains(
                 continue
             chains.tokens[i].append(guesses.tokens[at])
             chains.laws[i].append(guesses.laws[at])
-            if len(chains.tokens[i]) < orders[i].count:
+            if len(chains.tokens[i]) < orders[i].count and survival[i] >= orders[i].go_on:
                 going.append(i)
         live = going
         if not live:

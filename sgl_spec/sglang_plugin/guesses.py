@@ -72,6 +72,7 @@ class Guesser:
             unread=text(req, read, end) + guesses,
             count=count,
             stop_below=self.controller.confidence(view),
+            go_on=self.controller.go_on(view),
             sampling=draft_sampling(known.sampling, self.config.draft_temperature),
             committed=end,
             program=known.options.program,

@@ -28,13 +28,13 @@ def passes():
     return fused, Slow(runner)
 
 
-@pytest.mark.parametrize("stop_below", [0.0, 0.02, 0.3, 1.0])
+@pytest.mark.parametrize("stops", [(0.0, 0.0), (0.02, 0.02), (0.3, 0.3), (1.0, 1.0), (0.0, 0.3), (0.02, 0.6), (0.0, 1.0)])
 @pytest.mark.parametrize("counts", [(1, 1), (5, 2), (3, 7)])
-def test_one_call_drafts_what_single_passes_draft(passes, counts, stop_below):
+def test_one_call_drafts_what_single_passes_draft(passes, counts, stops):
     from sgl_spec.sglang_plugin.chains import ChainOrder, draft_chains
 
     orders = [
-        ChainOrder(rid=str(row), pool_row=row, read=0, unread=text, count=count, stop_below=stop_below, sampling=None)
+        ChainOrder(str(row), pool_row=row, read=0, unread=text, count=count, stop_below=stops[0], go_on=stops[1], sampling=None)
         for row, (text, count) in enumerate(zip(([5, 9, 200, 31], [7, 7, 1]), counts, strict=True))
     ]
     one, many = (draft_chains(each, orders, None, torch.Generator()) for each in passes)
@@ -43,6 +43,9 @@ def test_one_call_drafts_what_single_passes_draft(passes, counts, stop_below):
     for name in ("catchup_tokens", "draft_steps", "draft_rows"):
         assert getattr(one, name) == getattr(many, name), name
     assert one.catchup_ms > 0.0
+    if stops == (0.0, 1.0):  # never sure enough to go on
+        assert [len(said) for said in one.tokens] == [1, 1]
+        assert one.draft_steps == one.draft_rows == 0
 
 
 def test_the_slots_of_the_last_pass_are_those_of_its_positions(passes):

@@ -83,14 +83,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                           at<float>(out));
            },
            py::call_guard<py::gil_scoped_release>())
-      // orders: (last, count, stop_below) for each request.
+      // orders: (last, count, stop_below, go_on) for each request.
       .def("chain",
            [](const sgl_spec::Llama& self, uintptr_t ids, uintptr_t positions, uintptr_t slots, uintptr_t rows, int64_t count,
               uintptr_t req_to_token, int64_t row_stride, const PackedLinear& head, uintptr_t token_ids,
-              const std::vector<std::tuple<int64_t, int64_t, float>>& orders, int64_t stride, uintptr_t tokens,
+              const std::vector<std::tuple<int64_t, int64_t, float, float>>& orders, int64_t stride, uintptr_t tokens,
               uintptr_t probabilities, uintptr_t lengths) {
              std::vector<sgl_spec::ChainOrder> made;
-             for (const auto& [last, most, stop] : orders) made.push_back({last, most, stop});
+             for (const auto& [last, most, stop, go_on] : orders) made.push_back({last, most, stop, go_on});
              py::gil_scoped_release free;
              return self.chain({at<const int64_t>(ids), at<const int64_t>(positions), at<const int64_t>(slots),
                          at<const int64_t>(rows), count, at<const int32_t>(req_to_token), row_stride},

@@ -33,7 +33,7 @@ double Llama::chain(const LlamaTokens& tokens, const PackedLinear& head, const i
       if (!(survival[i] >= orders[i].stop_below)) continue;
       tokens_out[i * stride + done] = ids ? ids[best] : best;
       probabilities[i * stride + done] = probability;
-      if (++lengths[i] == orders[i].count) continue;
+      if (++lengths[i] == orders[i].count || !(survival[i] >= orders[i].go_on)) continue;
       const int64_t position = tokens.positions[orders[i].last] + lengths[i], row = tokens.rows[orders[i].last];
       live.push_back(i);
       next_ids.push_back(tokens_out[i * stride + done]);

@@ -28,11 +28,12 @@ struct LlamaTokens {
 };
 
 // What a greedy chain drafts for one request: at most `count` tokens, ending before the token with which the product
-// of the probabilities falls below `stop_below`.
+// of the probabilities falls below `stop_below`, or after the one with which it falls below `go_on`.
 struct ChainOrder {
   int64_t last;  // the request's last token among the tokens given
   int64_t count;
   float stop_below;
+  float go_on;
 };
 
 class Llama {
