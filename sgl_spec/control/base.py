@@ -47,6 +47,7 @@ class RequestRound:
     proposed: int  # tokens really verified; below the chosen K after an early stop
     accepted: int  # 0 <= accepted <= proposed, the bonus token not counted
     sources: Sequence[str] = ()  # of each proposed token; empty means all by the draft model
+    hoped: float = 0.0  # accepted guesses of the draft model that its own confidence promises; 0: not told
 
 
 @dataclass(slots=True)

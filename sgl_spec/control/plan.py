@@ -51,7 +51,7 @@ class Prices:
 
     def __init__(self, cost: CostModel, slots: Slots) -> None:
         batch, positions = slots.survival.shape
-        self.slots = slots
+        self.cost, self.slots = cost, slots
         self.batch = batch
         self.gain = np.diff(np.log1p(slots.survival.cumsum(axis=1)), axis=1, prepend=0.0)
         self.plain = cost.plain_ms(batch)

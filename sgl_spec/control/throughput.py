@@ -1,13 +1,13 @@
 """The default: per request the K that maximises the batch's expected tokens per millisecond, 0 included.
 
 Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots compete across requests
-(`plan`), a draft that does not pay is left alone but for counted probes (`probe`). Around this, four rules:
+(`plan`), a draft that does not pay is left alone but for counted probes (`explore`). Around this, four rules:
 
-- a draft of which nothing is known is tried by few requests and short (`COLD_*`), not gambled on;
+- a draft of which nothing is known is tried by few requests and short (`explore`), not gambled on;
 - K of a request is kept for `DWELL` rounds and changes for a gain worth having; only a clear loss against
   plain decoding ends drafting at once, and then it stays off for longer (`CALM`);
 - what a source offers in this round (a cache hit, a prediction) is used in this round: it is news, not noise;
-- plain rounds are measured too, at first and every `REFRESH` rounds, since all gain is against them.
+- plain rounds are measured too, at first and now and then, since all gain is against them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import numpy as np
 from sgl_spec.control.acceptance import Acceptance, Evidence, Ints, ProgramKey, band
 from sgl_spec.control.base import MODEL, RequestView, RoundRecord, capped
 from sgl_spec.control.cost import CostModel
+from sgl_spec.control.explore import Explorer, Running
 from sgl_spec.control.plan import Prices, Slots, Value, best
 from sgl_spec.control.probe import Account, Prober
+from sgl_spec.control.trust import Trust
 
 DWELL = 10  # rounds that a request keeps its K
 YOUNG, YOUNG_DWELL = 30.0, 3  # the same until so many first guesses of a program were judged
@@ -32,9 +34,6 @@ PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
 ENTRY = 0.03  # relative gain over plain decoding that drafting must promise, more in a batch: see `_entry`
 LOSS = 0.05  # relative loss against plain decoding that ends drafting at once
-COLD_TRIALS = 6.0  # first guesses after which a program's draft is no longer unknown
-COLD_K, COLD_REQUESTS = 3, 2  # longest probe, and requests that may probe at once
-DOUBT = 1.0  # standard deviations by which a draft must fall short to be hopeless
 NEXT_RIGHT = 0.5  # chance of a guess of which nothing but its predecessors' probabilities is known
 LEAST_SURE = 0.9  # no threshold asks for more
 AHEAD, TOKENS_PER_ROUND = 32, 2  # rounds over which a draft's reading is spread, at most; tokens of such a round
@@ -42,20 +41,6 @@ PLAIN_ROUNDS = 2  # plain rounds at a batch size before anything is compared wit
 DEEPER, DEEPER_BY = 40, 2  # rounds after which drafts may go on for so many guesses more, to see whether it pays
 SOON, REFRESH = 16, 256  # rounds without a plain one, after which one is run to measure it: at first, later on
 NEAR = 1.5  # a plain round at a batch size within this factor will do
-
-
-@dataclass(slots=True)
-class Running:
-    """One running request."""
-
-    key: ProgramKey
-    k: int = -1  # -1: not decided yet
-    since: int = 0  # rounds since K changed
-    dwell: int = DWELL
-    batch: int = 1  # batch size when K was set
-    asked: int = 0
-    offered: int = 0  # guesses that were ready without a draft forward
-    exploring: bool = False  # this round's guesses are a probe
 
 
 @dataclass(slots=True)
@@ -67,7 +52,8 @@ class ThroughputController:
     probe_share: float = 0.01
     cost: CostModel = field(default_factory=CostModel)
     acceptance: Acceptance = field(init=False)
-    prober: Prober = field(init=False)
+    explorer: Explorer = field(init=False)
+    trust: Trust = field(default_factory=Trust)
     running: dict[str, Running] = field(default_factory=dict)
     rounds: int = 0
     plain_rounds: int = 0
@@ -81,21 +67,19 @@ class ThroughputController:
     evidence_rounds: int = 0
     plain_only: bool = False  # the last plan says: no drafting pays
     token_ms: float = 0.0  # expected milliseconds per token of the last plan
-    probe_ms: float = 0.0  # expected cost of this round's probes
     drafting: int = 0  # requests that draft in this round
 
     name = "throughput"
 
     def __post_init__(self) -> None:
         self.acceptance = Acceptance(max(self.k_max, 1))
-        self.prober = Prober(Account(self.probe_share))
+        self.explorer = Explorer(Prober(Account(self.probe_share)))
 
     # --- choose -------------------------------------------------------------------------------------------
 
     def choose(self, views: Sequence[RequestView]) -> list[int]:
         """K per request; see the module's text."""
         self.rounds += 1
-        self.probe_ms = 0.0
         states = [self._state(view) for view in views]
         tops = [capped(self.k_max, view, self.k_max) for view in views]
         chosen = [0] * len(views)
@@ -105,7 +89,10 @@ class ThroughputController:
             else:
                 chosen = [min(state.k, top) for state, top in zip(states, tops, strict=True)]
         if self.rounds % DEEPER == 0:
-            chosen = [min(k + DEEPER_BY, top) if k > len(v.offers) else k for k, v, top in zip(chosen, views, tops, strict=True)]
+            chosen = [
+                min(k + DEEPER_BY, top) if k > len(v.offers) else k
+                for k, v, top in zip(chosen, views, tops, strict=True)
+            ]
         self.drafting = 0
         for state, view, k in zip(states, views, chosen, strict=True):
             state.asked, state.offered = k, min(k, len(view.offers))
@@ -115,7 +102,7 @@ class ThroughputController:
     def _state(self, view: RequestView) -> Running:
         state = self.running.get(view.rid)
         if state is None:
-            state = self.running[view.rid] = Running((view.program, band(view.temperature)))
+            state = self.running[view.rid] = Running((view.program, band(view.temperature)), DWELL)
         state.since += 1
         state.exploring = False
         return state
@@ -178,7 +165,7 @@ class ThroughputController:
         if moved:
             self._move(states, chosen, target, moved, (prices.worth(chosen), value, plain))
         self.plain_only = not target.any()
-        undecided = self._explore(prices, states, tops, chosen)
+        undecided = self.explorer.explore(self.rounds, prices, self.acceptance, states, tops, chosen)
         final = prices.worth(chosen)
         self.token_ms = final.ms / final.tokens
         for i, state in enumerate(states):
@@ -219,52 +206,6 @@ class ThroughputController:
     def _young(self, key: ProgramKey) -> bool:
         return self.acceptance.programs.seen(key)[1] < YOUNG
 
-    # --- exploring ----------------------------------------------------------------------------------------
-
-    def _explore(self, prices: Prices, states: list[Running], tops: list[int], chosen: Ints) -> set[ProgramKey]:
-        """Thin out drafts of unknown quality, and probe drafts that did not pay; edits `chosen`.
-
-        Returns the programs of which nothing is known yet.
-        """
-        undecided: set[ProgramKey] = set()
-        groups: dict[ProgramKey, list[int]] = {}
-        for i, state in enumerate(states):
-            if tops[i] and not prices.slots.free[i]:
-                groups.setdefault(state.key, []).append(i)
-        _, anything = self.acceptance.all.seen("")
-        probing: list[int] = []
-        for key, members in groups.items():
-            seen = self.acceptance.asked(key)
-            drafts = bool(chosen[members].any())
-            if drafts and max(seen, anything) >= COLD_TRIALS:
-                self.prober.works(key, self.rounds)
-                continue
-            if seen >= COLD_TRIALS or self._hopeless(key, prices.plain, len(states)):
-                if not self.prober.due(key, self.rounds, prices.plain):
-                    continue
-                picked = [min(members, key=lambda i: prices.slots.pending[i])]
-            else:
-                undecided.add(key)
-                cheapest = sorted(members, key=lambda i: prices.slots.pending[i])
-                picked = cheapest[:COLD_REQUESTS] if self.prober.account.allows(prices.plain) else []
-            chosen[members] = 0
-            probing += picked
-        if not probing:
-            return undecided
-        before = prices.worth(chosen).ms
-        for i in probing:
-            states[i].exploring = True
-            chosen[i] = min(self._probe_length(prices), tops[i])
-        self.probe_ms = prices.worth(chosen).ms - before
-        return undecided
-
-    def _probe_length(self, prices: Prices) -> int:
-        """Guesses with the least cost per trial, if each is right with an even chance."""
-        row = prices.verify - prices.verify[0]
-        lengths = range(1, min(COLD_K, prices.slots.survival.shape[1]) + 1)
-        steps = prices.fixed.cumsum()
-        return min(lengths, key=lambda k: float(row[k] + steps[k - 1]) / (2.0 - 2.0 ** (1 - k)))
-
     def confidence(self, view: RequestView) -> float:
         """The request's own threshold, else the server's, else the chance at which a verified row pays.
 
@@ -287,7 +228,7 @@ class ThroughputController:
             return self.draft_confidence
         if self.token_ms <= 0.0:
             return 0.0
-        worth = (step_ms + self.cost.verify.theta[2]) / self.token_ms
+        worth = (step_ms + self.cost.verify.theta[2]) / self.token_ms / self.trust.factor
         return min(LEAST_SURE, worth / NEXT_RIGHT if step_ms else worth)
 
     # --- observe ------------------------------------------------------------------------------------------
@@ -302,7 +243,7 @@ class ThroughputController:
         else:
             self.since_plain += 1
         self._learn(record)  # also if every draft stopped before its first guess
-        self.prober.account.elapsed += record.total_ms
+        self.explorer.prober.account.elapsed += record.total_ms
 
     def _learn(self, record: RoundRecord) -> None:
         """Take in what became of the draft model's guesses; other sources keep their own books."""
@@ -316,6 +257,8 @@ class ThroughputController:
                 made = outcome.proposed - before
                 kept = max(outcome.accepted - before, 0)
                 tried = min(kept + 1, made) if outcome.accepted >= before else 0
+                if tried:
+                    self.trust.learn(outcome.hoped, kept)
                 asked = max(state.asked - state.offered, made)
                 self.evidence.append(Evidence(outcome.rid, state.key, asked, made, tried, kept))
             if state.exploring:
@@ -323,31 +266,14 @@ class ThroughputController:
         self.evidence_rounds += record.rows > record.batch
         if probes:
             self._take_in()
-            self._settle(record, probes)
+            if self.explorer.settle(self.rounds, record.batch, probes, self.cost, self.acceptance):
+                self.pace = 1
 
     def _take_in(self) -> None:
         """Hand gathered evidence to the tables: before a plan, not every round."""
         self.acceptance.learn(self.evidence, self.evidence_rounds)
         self.evidence.clear()
         self.evidence_rounds = 0
-
-    def _settle(self, record: RoundRecord, probes: list[tuple[ProgramKey, int, int]]) -> None:
-        """Book the probes' cost, less what they gained, and set the next pauses."""
-        plain_ms = self.cost.plain_ms(record.batch)
-        gained = sum(accepted for _, _, accepted in probes) * plain_ms / record.batch
-        self.prober.account.spent += max(self.probe_ms - gained, 0.0)
-        for key, proposed, accepted in probes:
-            hopeless = self._hopeless(key, plain_ms, record.batch)
-            if self.prober.result(key, self.rounds, proposed, accepted, hopeless=hopeless):
-                self.pace = 1
-
-    def _hopeless(self, key: ProgramKey, plain_ms: float, batch: int) -> bool:
-        """Whether even a lucky reading of the evidence leaves a guess worth less than it costs, if all made one."""
-        hits, trials = self.acceptance.programs.seen(key)[0], self.acceptance.asked(key)
-        rate = (hits + 1.0) / (trials + 2.0)
-        lucky = rate + DOUBT * (rate * (1.0 - rate) / (trials + 3.0)) ** 0.5
-        guess = self.cost.catchup_ms(2.0 * batch) / batch + self.cost.verify.theta[2]
-        return lucky * plain_ms / batch < guess
 
     def forget(self, rid: str) -> None:
         """Drop the request's state; its program keeps what it taught."""
@@ -378,9 +304,9 @@ class ThroughputController:
             "rounds": self.rounds,
             "plain_rounds": self.plain_rounds,
             "changes": self.changes,
-            "probes": self.prober.probes,
-            "probe_hits": self.prober.hits,
-            "probe_ms": self.prober.account.spent,
+            "probes": self.explorer.prober.probes,
+            "probe_hits": self.explorer.prober.hits,
+            "probe_ms": self.explorer.prober.account.spent,
             "pays": not self.plain_only,
             "k": {rid: state.k for rid, state in self.running.items()},
         }

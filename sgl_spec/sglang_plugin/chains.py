@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import mul
 
 import torch
 
@@ -41,11 +43,11 @@ class ChainOrder:
     unread: list[int]  # the tokens after them: output, bonus token, guesses of other sources (never empty)
     count: int  # at least 1
     stop_below: float  # stop before the guess with which the product of confidences falls under it
-    go_on: float  # stop after the guess with which it falls under this
     sampling: Sampling | None
     shift: int = 0  # from the draft's positions to the target's
     committed: int = 0  # positions whose KV the target has
     program: str = ""  # the request's key
+    go_on: float = 0.0  # stop after the guess with which the product of confidences falls under this
 
     @property
     def end(self) -> int:
@@ -59,6 +61,7 @@ class Chains:
 
     tokens: list[list[int]]
     laws: list[list[torch.Tensor | None]]  # q [H] over the hot head's columns; None is a point mass
+    hoped: list[float] = field(default_factory=list)  # per order, guesses that the draft's confidence promises
     catchup_ms: float = 0.0
     catchup_tokens: int = 0
     draft_ms: float = 0.0
@@ -76,12 +79,13 @@ def greedy_chains(forward: FusedPass, orders: list[ChainOrder], hot_ids: torch.T
     )
     # A pass followed each guess but one that completed its chain, or with which the draft was too unsure to go on.
     steps = [
-        len(said) - (0 < len(said) and (len(said) == order.count or math.prod(own) < order.go_on))
+        len(said) - (bool(said) and (len(said) == order.count or math.prod(own) < order.go_on))
         for said, own, order in zip(tokens, sure, orders, strict=True)
     ]
     return Chains(
         tokens,
         [[None] * len(said) for said in tokens],
+        [sum(accumulate(own, mul)) for own in sure],
         catchup_ms=first_s * 1e3,
         catchup_tokens=sum(len(span.tokens) for span in spans),
         draft_ms=(time.perf_counter() - started - first_s) * 1e3,
@@ -106,7 +110,7 @@ def draft_chains(
     started = time.perf_counter()
     spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
     logits = forward.logits(spans, every_row=False)
-    chains = Chains([[] for _ in orders], [[] for _ in orders])
+    chains = Chains([[] for _ in orders], [[] for _ in orders], [0.0] * len(orders))
     chains.catchup_tokens = sum(len(span.tokens) for span in spans)
     chains.catchup_ms = (time.perf_counter() - started) * 1e3
     live, survival = list(range(len(orders))), [1.0] * len(orders)
@@ -125,6 +129,7 @@ def draft_chains(
                 continue
             chains.tokens[i].append(guesses.tokens[at])
             chains.laws[i].append(guesses.laws[at])
+            chains.hoped[i] += survival[i]
             if len(chains.tokens[i]) < orders[i].count and survival[i] >= orders[i].go_on:
                 going.append(i)
         live = going

@@ -130,7 +130,7 @@ class ForeignDraft(DraftWorker):
         said = draft_chains(self.forward, mine, self.hot_ids, generator, self.fed) if mine else Chains([], [])
         for row, order, tokens in zip(rows, mine, said.tokens, strict=True):
             row.ids += order.unread + [self.fed[t] if self.fed is not None else t for t in tokens[:-1]]
-        chains = replace(said, tokens=[[] for _ in orders], laws=[[] for _ in orders])
+        chains = replace(said, tokens=[[] for _ in orders], laws=[[] for _ in orders], hoped=[])
         for at, i in enumerate(owners):
             chains.tokens[i], chains.laws[i] = said.tokens[at], said.laws[at]
             if isinstance(self.relation, TextBridge):

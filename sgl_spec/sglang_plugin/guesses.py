@@ -21,6 +21,7 @@ class Guessed:
     tokens: list[int]
     laws: list[torch.Tensor | None]  # q of each token over `hot_ids`; None is a point mass
     sources: list[str]
+    hoped: float = 0.0  # how many of the draft model's are right, by its own confidence; 0: not told
 
 
 class Guesser:
@@ -59,6 +60,7 @@ class Guesser:
             guessed[i].tokens += chains.tokens[at]
             guessed[i].laws += chains.laws[at]
             guessed[i].sources += [MODEL] * len(chains.tokens[at])
+            guessed[i].hoped = chains.hoped[at] if chains.hoped else 0.0
             tracks[i].drafting = True
         return guessed, chains
 

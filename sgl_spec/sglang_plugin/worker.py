@@ -132,7 +132,7 @@ class SpecWorker(BaseSpecWorker):
     ) -> None:
         rounds = []
         for known, g, right in zip(tracks, guessed, accepted, strict=True):
-            outcome = RequestRound(known.rid, len(g.tokens), right, g.sources)
+            outcome = RequestRound(known.rid, len(g.tokens), right, g.sources, g.hoped)
             self.running.count(outcome, known)
             rounds.append(outcome)
         warning = self.running.stats.round(rounds)

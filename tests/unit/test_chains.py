@@ -28,13 +28,15 @@ def passes():
     return fused, Slow(runner)
 
 
-@pytest.mark.parametrize("stops", [(0.0, 0.0), (0.02, 0.02), (0.3, 0.3), (1.0, 1.0), (0.0, 0.3), (0.02, 0.6), (0.0, 1.0)])
+@pytest.mark.parametrize(
+    "stops", [(0.0, 0.0), (0.02, 0.02), (0.3, 0.3), (1.0, 1.0), (0.0, 0.3), (0.02, 0.6), (0.0, 1.0)]
+)
 @pytest.mark.parametrize("counts", [(1, 1), (5, 2), (3, 7)])
 def test_one_call_drafts_what_single_passes_draft(passes, counts, stops):
     from sgl_spec.sglang_plugin.chains import ChainOrder, draft_chains
 
     orders = [
-        ChainOrder(str(row), pool_row=row, read=0, unread=text, count=count, stop_below=stops[0], go_on=stops[1], sampling=None)
+        ChainOrder(str(row), row, 0, text, count, stop_below=stops[0], sampling=None, go_on=stops[1])
         for row, (text, count) in enumerate(zip(([5, 9, 200, 31], [7, 7, 1]), counts, strict=True))
     ]
     one, many = (draft_chains(each, orders, None, torch.Generator()) for each in passes)

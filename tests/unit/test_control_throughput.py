@@ -1,9 +1,15 @@
+from itertools import pairwise
+
+import numpy as np
 import pytest
 
 from sgl_spec.config import RequestOptions, SpecConfig
 from sgl_spec.control import load_state, make_controller, save_state
 from sgl_spec.control.base import Offer, RequestRound, RequestView, RoundRecord
-from sgl_spec.control.throughput import REFRESH
+from sgl_spec.control.cost import CostModel
+from sgl_spec.control.plan import Prices, Slots, best
+from sgl_spec.control.throughput import PLAIN_ROUNDS, REFRESH
+from sgl_spec.control.trust import Trust
 from sgl_spec.errors import ConfigError
 
 
@@ -41,8 +47,8 @@ def play(policy, views, accept, rounds=1, step=1.0, sources=None):
 def test_first_round_is_plain_then_it_tries_short_and_grows():
     policy = controller()
     history = [play(policy, [view()], lambda rid, k: k)[0] for _ in range(40)]
-    assert history[0] == 0
-    assert 1 <= history[1] <= 3
+    assert history[:PLAIN_ROUNDS] == [0] * PLAIN_ROUNDS
+    assert 1 <= history[PLAIN_ROUNDS] <= 3
     assert history[-1] >= 5
 
 
@@ -150,11 +156,14 @@ def test_a_draft_too_unsure_to_guess_is_left_alone(requests):
 
 
 def test_plain_rounds_are_measured_again():
+    """Soon at first, since one may have been an outlier, then every REFRESH rounds."""
     policy = controller()
-    play(policy, [view()], lambda rid, k: k, 30)
-    before = policy.snapshot()["plain_rounds"]
-    play(policy, [view()], lambda rid, k: k, REFRESH + 20)
-    assert policy.snapshot()["plain_rounds"] == before + 1
+    plain = [play(policy, [view()], lambda rid, k: k)[0] == 0 for _ in range(4 * REFRESH)]
+    at = [number for number, is_plain in enumerate(plain) if is_plain]
+    pauses = [later - earlier for earlier, later in pairwise(at) if later > earlier + 1]
+    assert pauses[0] < REFRESH / 8
+    assert pauses[-1] == REFRESH + 1
+    assert pauses == sorted(pauses)
 
 
 def test_a_new_batch_size_is_measured_plainly_first():
@@ -167,14 +176,16 @@ def test_a_new_batch_size_is_measured_plainly_first():
 def test_confidence_is_what_a_token_must_be_worth():
     policy = controller()
     assert policy.confidence(view()) == 0.0
-    play(policy, [view()], lambda rid, k: k, 40)
-    cheap = policy.confidence(view())
-    assert 0.05 < cheap < 0.6
+    play(policy, [view()], lambda rid, k: min(k, 2), 40)
+    keep, cheap = policy.confidence(view()), policy.go_on(view())
+    assert 0.01 < keep < 0.2
+    assert keep < cheap < 0.9
     dear = controller()
-    play(dear, [view()], lambda rid, k: k, 40, step=6.0)
-    assert dear.confidence(view()) > cheap
-    assert policy.confidence(view(options={"draft_confidence": 0.25})) == 0.25
-    assert controller(draft_confidence=0.3).confidence(view()) == 0.3
+    play(dear, [view()], lambda rid, k: min(k, 2), 40, step=3.0)
+    assert dear.go_on(view()) > cheap
+    for name in ("confidence", "go_on"):
+        assert getattr(policy, name)(view(options={"draft_confidence": 0.25})) == 0.25
+        assert getattr(controller(draft_confidence=0.3), name)(view()) == 0.3
 
 
 def test_no_probes_without_a_budget():
@@ -244,3 +255,48 @@ def test_program_keys_are_bounded():
     assert len(part.acceptance.programs.rows) <= 1024
     assert len(part.acceptance.requests.rows) == 0
     assert len(part.acceptance.programs.expected) <= 2048
+
+
+def test_what_a_draft_has_not_read_is_paid_by_the_rounds_to_come():
+    """A prompt of 3,000 tokens costs twelve plain rounds to read: worth it for a long answer, not for a short one."""
+    chosen = {}
+    for to_come in (None, 4, 400):
+        policy = controller()
+        play(policy, [view("a")], lambda rid, k: k, 60)
+        chosen[to_come] = policy.choose([view("b", (to_come or 100) - 1, pending=3000, to_come=to_come)])[0]
+    assert chosen[None] == chosen[4] == 0
+    assert chosen[400] >= 3
+
+
+def test_two_of_many_requests_do_not_run_ahead():
+    """Guesses of two among sixteen would raise the sum of tokens, and slow fourteen."""
+    cost = CostModel()
+    cost.verify.theta, cost.verify.count = [18.0, 1.8, 2.4, 0.0], 9
+    survival = np.zeros((16, 4))
+    survival[:2] = [0.95, 0.9, 0.86, 0.81]
+    slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16))
+    prices = Prices(cost, slots)
+    ahead = np.array([3, 3] + [0] * 14)
+    tokens = 16 + 2 * survival[0, :3].sum()
+    assert tokens / prices.worth(ahead).ms > 16 / prices.plain
+    assert prices.worth(ahead).rate < 16 / prices.plain
+    assert not best(prices)[0].any()
+
+
+def test_an_outlier_among_the_plain_rounds_is_outvoted():
+    cost = CostModel()
+    for ms in (30.0, 95.0, 30.0):
+        cost.observe(RoundRecord([RequestRound("a", 0, 0)], 1, ms, ms + 1.0))
+    assert cost.plain_ms(1) < 45.0
+
+
+def test_a_draft_that_is_right_more_often_than_it_says_is_believed():
+    timid, honest = Trust(), Trust()
+    for _ in range(200):
+        timid.learn(0.4, 1)
+        honest.learn(0.4, 0)
+        honest.learn(0.6, 1)
+    assert timid.factor == pytest.approx(2.5, rel=0.1)
+    assert honest.factor == pytest.approx(1.0, rel=0.1)
+    timid.learn(0.0, 5)  # a round in which nothing was promised says nothing
+    assert timid.factor == pytest.approx(2.5, rel=0.1)

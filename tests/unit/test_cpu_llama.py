@@ -147,7 +147,7 @@ def test_greedy_chains_are_those_of_single_steps(hot):
     at = torch.cat([torch.arange(read[r], len(ids[r])) for r in (0, 1)])
     rows = torch.tensor([0, 0, 1])
     inputs = (torch.cat([ids[r][read[r] :] for r in (0, 1)]), at, table[rows, at].long(), rows, table)
-    everything = [(1, counts[0], 0.0), (2, counts[1], 0.0)]
+    everything = [(1, counts[0], 0.0, 0.0), (2, counts[1], 0.0, 0.0)]
     tokens, probabilities, first_s = fused.greedy_chains(*inputs, head, everything, names if hot else None)
     assert first_s > 0.0
     for r in (0, 1):
@@ -158,5 +158,7 @@ def test_greedy_chains_are_those_of_single_steps(hot):
     for p in expected[0][1]:
         product *= p
         survivors += product >= stop
-    cut = fused.greedy_chains(*inputs, head, [(1, counts[0], stop), (2, 0, 0.0)], names if hot else None)
+    cut = fused.greedy_chains(*inputs, head, [(1, counts[0], stop, stop), (2, 0, 0.0, 0.0)], names if hot else None)
     assert cut[0] == [expected[0][0][:survivors], []]
+    unsure = fused.greedy_chains(*inputs, head, [(1, counts[0], 0.0, stop), (2, 0, 0.0, 0.0)], names if hot else None)
+    assert unsure[0] == [expected[0][0][: survivors + 1], []]  # the first one below is kept, none follows it
