@@ -89,7 +89,7 @@ class SpecConfig(_Strict):
         ge=0.0,
         le=1.0,
         description="Drafting stops when the product of the draft's largest probabilities falls below it; "
-        "none: below what the cost model says that one more token must be worth.",
+        "none: below what the cost model says that a row, or one more draft forward, must be worth.",
     )
     probe_share: float = Field(
         default=0.01,

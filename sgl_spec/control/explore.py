@@ -96,9 +96,7 @@ class Explorer:
         gained = sum(accepted for _, _, accepted in probes) * plain_ms / batch
         self.prober.account.spent += max(self.probe_ms - gained, 0.0)
         going = [
-            self.prober.result(
-                key, now, proposed, accepted, hopeless=hopeless(cost, acceptance, key, plain_ms, batch)
-            )
+            self.prober.result(key, now, proposed, accepted, hopeless=hopeless(cost, acceptance, key, plain_ms, batch))
             for key, proposed, accepted in probes
         ]
         return any(going)
