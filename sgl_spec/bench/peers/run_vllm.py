@@ -1,6 +1,8 @@
 """vLLM in fp32: plain, with its n-gram guesses, and with the draft model; an engine per mode in this process."""
 
+import tempfile
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from vllm import LLM, SamplingParams
@@ -11,28 +13,39 @@ CONTEXT = 2048
 WARM_TOKENS = 8
 WAYS: dict[str, dict[str, Any] | None] = {
     "plain": None,
-    "n-gram, K=4": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2},
     "draft model, K=3": {"method": "draft_model", "num_speculative_tokens": 3},
+    "n-gram, K=4": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2},
 }
+
+
+def standard_files(draft: Path, folder: Path) -> Path:
+    """The draft without our list of hot tokens: vLLM takes every safetensors file for weights."""
+    for file in draft.iterdir():
+        if file.suffix != ".safetensors" or file.name.startswith("model"):
+            (folder / file.name).symlink_to(file)
+    return folder
 
 
 def load(job: dict[str, Any]) -> Loaded:
     """An engine per mode; a mode that does not start is told with vLLM's reason."""
     engines, failed = {}, {}
-    for mode, way in WAYS.items():
-        more = {**way, "model": job["draft"]} if way is not None and way["method"] == "draft_model" else way
-        try:
-            engines[mode] = LLM(
-                model=job["target"],
-                dtype="float32",
-                max_model_len=CONTEXT,
-                enforce_eager=True,
-                disable_log_stats=True,
-                max_num_seqs=len(job["batch"]),
-                speculative_config=more,
-            )
-        except (RuntimeError, ValueError, NotImplementedError, ImportError) as error:
-            failed[mode] = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+    with tempfile.TemporaryDirectory() as folder:
+        draft = standard_files(Path(job["draft"]), Path(folder))
+        for mode, way in WAYS.items():
+            more = {**way, "model": str(draft)} if way is not None and way["method"] == "draft_model" else way
+            try:
+                engines[mode] = LLM(
+                    model=job["target"],
+                    dtype="float32",
+                    max_model_len=CONTEXT,
+                    enforce_eager=True,
+                    disable_log_stats=True,
+                    max_num_seqs=len(job["batch"]),
+                    speculative_config=more,
+                )
+            except (AttributeError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
+                reason = (str(error).splitlines() or ["no message"])[0]
+                failed[mode] = f"{type(error).__name__}: {reason[:300]}"
 
     def decode(mode: str, texts: list[str], tokens: int) -> tuple[int, list[str]]:
         greedy = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)

@@ -107,4 +107,6 @@ class PeerProcess:
             said = Path(self._log.name).read_text(errors="replace").strip().splitlines()
             raise EngineError(f"{self.name} failed: {(said or ['it said nothing'])[-1][:300]}")
         answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise EngineError(f"{self.name} failed: {answer['error'][:300]}")
         return answer

@@ -2,7 +2,8 @@
 
 Runs in the peers' own environments: standard library only. The first question is the job; its answer is
 {"engine", "modes": {mode: [numbers of requests]}, "failed": {mode: sentence}}. Each later question is
-{"mode", "texts", "tokens"}, its answer {"tokens", "seconds", "texts"}.
+{"mode", "texts", "tokens"}, its answer {"tokens", "seconds", "texts"}. What the engine raises is answered with
+{"error"} and ends the process.
 """
 
 import json
@@ -35,10 +36,14 @@ def serve(load: Callable[[dict[str, Any]], Loaded]) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    loaded = load(json.loads(sys.stdin.readline()))
-    say({"engine": loaded.engine, "modes": loaded.modes, "failed": dict(loaded.failed)})
-    for line in sys.stdin:
-        question = json.loads(line)
-        started = time.perf_counter()
-        tokens, texts = loaded.decode(question["mode"], question["texts"], question["tokens"])
-        say({"tokens": tokens, "seconds": time.perf_counter() - started, "texts": texts})
+    try:
+        loaded = load(json.loads(sys.stdin.readline()))
+        say({"engine": loaded.engine, "modes": loaded.modes, "failed": dict(loaded.failed)})
+        for line in sys.stdin:
+            question = json.loads(line)
+            started = time.perf_counter()
+            tokens, texts = loaded.decode(question["mode"], question["texts"], question["tokens"])
+            say({"tokens": tokens, "seconds": time.perf_counter() - started, "texts": texts})
+    except Exception as error:
+        say({"error": f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"})
+        raise
