@@ -229,3 +229,45 @@ def test_prices_slot_by_slot_and_the_best_of_all_allocations(early_stop):
         lost.append(max(rates.values()) / rates[tuple(found.tolist())] - 1)
     assert max(lost) < 0.06
     assert np.mean(lost) < 0.01
+
+
+def test_what_is_kept_of_acceptance_over_a_restart():
+    model, key, unseen = Acceptance(4), ("code", 2), ("new", 0)
+    model.learn([Evidence("r", key, 4, 4, 3, 2), Evidence("s", key, 4, 4, 1, 0)])
+    document = model.to_dict()
+    hits, trials = [1.0, 1.0], [2.0, 1.0, 1.0]
+    assert document["all"] == {"hits": [*hits, 0.0], "trials": trials, "expected": round(4 * COLD, 4)}
+    [saved] = document["programs"]
+    assert (saved["program"], saved["band"], saved["hits"], saved["trials"]) == ("code", 2, [*hits, 0.0], trials)
+    other = Acceptance(4)
+    other.of(["x"], [key])
+    other.load(document)
+    for one in (key, unseen):
+        assert other.of(["x"], [one])[0] == pytest.approx(model.of(["x"], [one])[0], abs=1e-4)
+    assert other.to_dict()["programs"][0] == saved
+    narrow = Acceptance(2)
+    narrow.load(document)
+    assert narrow.programs.trials[narrow.programs.row(key)].tolist() == trials[:2]
+    empty = Acceptance(4)
+    empty.load(Acceptance(4).to_dict())
+    assert empty.of(["x"], [key])[0].tolist() == [pytest.approx([COLD] * 4)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"hits": [1.0]},
+        {"hits": [[1.0, 1.0]], "trials": [[1.0, 1.0]]},
+        {"hits": [-0.1, 0.0]},
+        {"hits": [1.1, 0.0]},
+        {"trials": [1.0, 1e9]},
+        {"expected": -0.1},
+        {"expected": 1e9},
+        {"expected": math.nan},
+    ],
+)
+def test_damaged_evidence_is_refused(damage):
+    sound = {"hits": [1.0, 0.5], "trials": [1.0, 1.0], "expected": 1.0}
+    Acceptance(4).load({"all": sound, "programs": []})
+    with pytest.raises(ValueError, match="hits"):
+        Acceptance(4).load({"all": sound | damage, "programs": []})
