@@ -24,6 +24,12 @@ def refuse(read: Callable[[str], Any]) -> None:
     for knob in OFF_ONLY:
         if read(knob):
             raise ConfigError(f"{knob}=True is not supported with sgl-spec: leave it out")
+    workers = read("tokenizer_worker_num")
+    if workers and int(workers) > 1:
+        raise ConfigError(
+            f"tokenizer_worker_num={workers} is not supported with sgl-spec: SGLang's further HTTP processes load no "
+            "plugin and would not check requests; use 1, or several servers behind sglang-router"
+        )
     mode = read("disaggregation_mode")
     if mode not in (None, "null"):
         raise ConfigError(f"disaggregation_mode={mode} is not supported with sgl-spec: leave it out")

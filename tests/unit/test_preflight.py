@@ -133,6 +133,7 @@ def test_contradicting_draft_lengths(target):
     [
         ("pp_size", 2),
         ("dp_size", 2),
+        ("tokenizer_worker_num", 2),
         ("enable_dp_attention", True),
         ("enable_hierarchical_cache", True),
         ("disaggregation_mode", "prefill"),
