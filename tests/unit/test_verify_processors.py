@@ -206,6 +206,15 @@ def test_a_batch_that_says_it_has_no_filter_or_greedy_row_is_taken_at_its_word()
     assert torch.allclose(target_probs(logits, given), logits.softmax(-1))
 
 
+def test_a_greedy_row_needs_no_filter():
+    logits = torch.tensor([[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]])
+    given = filters(2, top_k=[1, ALL])
+    given.any_filter = False
+    p = target_probs(logits, given)
+    assert p[0].tolist() == [0.0, 1.0, 0.0]
+    assert torch.equal(p[1], logits[1].softmax(-1))
+
+
 def test_guesses_past_the_length_are_no_history():
     logits = torch.zeros(2, 4)
     adjust_logits(logits, Rows([0], [1], [[1, 2, 3]]), [Penalties(presence=1.0)])
