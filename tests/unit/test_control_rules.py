@@ -70,6 +70,9 @@ def test_an_average_walks_by_hand():
     low = Tier((0, 1, 3), down=0.0, up=0.0, k=1, average=0.51, batches=14)
     low.update(0.51)
     assert low.k == 3  # above the floor of 0 and above what 1 can show
+    eager = Tier((1, 3), down=0.0, up=-0.5, k=1, average=0.1, batches=14)
+    eager.update(0.1)
+    assert eager.k == 3
     off.update(0.0)
     assert off.average == 0.5  # a round without guesses says nothing
 

@@ -99,6 +99,7 @@ class Dense:
         {"frequency": 0.3},
         {"presence": -0.7},
         {"repetition": 1.3},
+        {"repetition": 2.0},
         {"min_new_tokens": 5, "stop_ids": (1, 4)},
         {"frequency": 0.1, "presence": 0.2, "repetition": 0.8, "min_new_tokens": 4, "stop_ids": (0,)},
     ],
