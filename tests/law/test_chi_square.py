@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chi2, ncx2
 
 from sgl_spec.errors import ConfigError
 from sgl_spec.verify.chi_square import chi_square, power_of, samples_needed
@@ -66,6 +67,8 @@ def test_a_verdict_by_hand():
 def test_power_by_hand():
     """Noncentrality 1000 * 0.03**2 * (2 + 2) = 3.6 at one degree of freedom: P((Z + 1.8974)**2 > 3.8415)."""
     assert power_of([0.5, 0.5], 1000, bias=0.03, alpha=0.05) == pytest.approx(0.47512, abs=1e-4)
+    two = ncx2.sf(chi2.isf(0.05, 2), 2, 1000 * 0.03**2 * (1 / 0.5 + 1 / 0.3))
+    assert power_of([0.2, 0.5, 0.3], 1000, bias=0.03, alpha=0.05) == pytest.approx(two)
     assert samples_needed([0.5, 0.5], bias=0.03, alpha=0.05, power=0.4751) in range(990, 1011)
 
 

@@ -141,6 +141,9 @@ def test_evidence_fades_by_rounds_and_depth_counts_what_is_left():
     assert table.free == [0]
     assert table.row("c") == 0
     assert (table.seen("c"), table.expected[0]) == ((0.0, 0.0), 0.0)
+    assert [table.row(key) for key in "de"] == [1, 2]
+    table.drop("c")
+    assert table.row("f") == 0  # not the row of another
 
 
 def test_tables_grow_and_bounded_ones_forget_the_least_recent():
@@ -271,3 +274,18 @@ def test_damaged_evidence_is_refused(damage):
     Acceptance(4).load({"all": sound, "programs": []})
     with pytest.raises(ValueError, match="hits"):
         Acceptance(4).load({"all": sound | damage, "programs": []})
+
+
+def test_what_is_kept_of_costs_over_a_restart():
+    """The lines are taken over half-trusted, of each shape its newest three ratios."""
+    model, other = model_with_costs(), CostModel()
+    for ms in (20.0, 30.0, 22.0, 21.0):
+        model.observe(round_of(2, 2, ms, ms + 1.0))
+    other.load(model.to_dict())
+    for name in ("verify", "draft", "catchup", "overhead"):
+        mine, theirs = getattr(other, name), getattr(model, name)
+        assert (mine.theta, mine.noise, mine.count) == (theirs.theta, theirs.noise, 1)
+        assert np.allclose(mine.spread, np.diag([(0.2 * value) ** 2 for value in theirs.theta]))
+    assert {batch: set(shapes) for batch, shapes in other.shapes.items()} == {1: {0, 2, 4}, 2: {0, 2, 4}}
+    assert other.shapes[2][2].recent == model.shapes[2][2].recent[-3:]
+    assert other.shapes[2][2].factor == Shape(model.shapes[2][2].recent[-3:]).factor
