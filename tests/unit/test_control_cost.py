@@ -151,5 +151,5 @@ def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
     slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]))
     chosen, value = best(Prices(model, slots))
     assert chosen.tolist() == [2, 0]
-    assert value.tokens == pytest.approx(2 + 0.6 + 0.5)
+    assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))
     assert value.rate > Prices(model, slots).worth(np.array([2, 1])).rate

@@ -6,10 +6,24 @@ import math
 import numpy as np
 import pytest
 
-from sgl_spec.control.acceptance import COLD, GOES_ON, PROGRAM, REQUEST, Acceptance, Evidence, Level, Table, band
+from sgl_spec.control.acceptance import (
+    COLD,
+    COLD_DEEPER,
+    GOES_DEEPER,
+    GOES_ON,
+    PROGRAM,
+    REQUEST,
+    Acceptance,
+    Evidence,
+    Level,
+    Table,
+    band,
+)
 from sgl_spec.control.base import RequestRound, RoundRecord
 from sgl_spec.control.cost import CLIP, DRIFT, NOISE, OUTLIER, OUTLIERS, RECENT, CostModel, Line, Shape
 from sgl_spec.control.plan import Prices, Slots, best
+
+FRESH, GOING = [COLD, *[COLD_DEEPER] * 3], [GOES_ON, *[GOES_DEEPER] * 3]  # before anything was seen
 
 
 class Kalman:
@@ -70,7 +84,7 @@ def test_a_first_cost_of_nothing_starts_from_the_guess():
 def test_a_shapes_factor_is_its_median_drawn_to_one():
     assert Shape([0.3]).factor == pytest.approx(math.exp(0.3 / 2))
     assert Shape([0.9, 0.1, 0.2]).factor == pytest.approx(math.exp(0.2 * 3 / 4))
-    assert Shape([0.1, 0.2]).factor == pytest.approx(math.exp(0.2 * 2 / 3))
+    assert Shape([0.2, 0.1]).factor == pytest.approx(math.exp(0.1 * 2 / 3))  # of two the smaller
 
 
 def round_of(batch, extra, verify, total, **values):
@@ -108,19 +122,18 @@ def test_acceptance_by_hand():
     """One round of evidence: request over program over everything, each the prior of the next."""
     model, key = Acceptance(4), ("code", 0)
     a, going = model.of(["r"], [key])
-    assert a.tolist() == [pytest.approx([COLD] * 4)]
-    assert going.tolist() == [pytest.approx([GOES_ON] * 4)]
+    assert a.tolist() == [pytest.approx(FRESH)]
+    assert going.tolist() == [pytest.approx(GOING)]
     model.learn([Evidence("r", key, 4, 3, 3, 2)])
-    cold = [COLD] * 4
     hits, tried = [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]
-    everything = estimate(hits, tried, 3 * COLD, cold, Level(0.9995, 3.0, 1.0))
+    everything = estimate(hits, tried, sum(FRESH[:3]), FRESH, Level(0.9995, 3.0, 1.0))
     # What the levels below learnt was weighed against what those above said before.
-    program = estimate(hits, tried, 3 * COLD, everything, PROGRAM)
-    request = estimate(hits, tried, 3 * COLD, program, REQUEST)
+    program = estimate(hits, tried, sum(FRESH[:3]), everything, PROGRAM)
+    request = estimate(hits, tried, sum(FRESH[:3]), program, REQUEST)
     a, going = model.of(["r"], [key])
     assert a[0].tolist() == pytest.approx(request)
     made, decided = [1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]
-    assert going[0].tolist() == pytest.approx(estimate(made, decided, 4 * GOES_ON, [GOES_ON] * 4, PROGRAM))
+    assert going[0].tolist() == pytest.approx(estimate(made, decided, sum(GOING), GOING, PROGRAM))
     assert model.asked(key) == 1.0
     assert model.asked(("other", 0)) == 0.0
     other, _ = model.of(["s"], [("other", 0)])
@@ -181,15 +194,15 @@ def model_with_costs():
 
 
 def price(model, slots, chosen):
-    """Tokens and milliseconds of an allocation, slot by slot."""
+    """Tokens (batch x geometric mean) and milliseconds of an allocation, slot by slot."""
     batch = len(slots.survival)
-    rows = own = tokens = 0.0
+    rows = own = 0.0
+    tokens = batch * math.prod(1 + slots.survival[i, :k].sum() for i, k in enumerate(chosen)) ** (1 / batch)
     paid = {}
     for i, k in enumerate(chosen):
         for j in range(k):
-            tokens += slots.survival[i, j]
             rows += slots.reach[i, j]
-            runs = 1.0 if j == 0 else slots.reach[i, j - 1]
+            runs = 1.0 if j == 0 else slots.reach[i, j]
             turn = j - slots.free[i]
             if turn < 0:
                 continue
@@ -199,12 +212,12 @@ def price(model, slots, chosen):
             else:
                 own += (model.step_ms(1.0) - model.step_ms(0.0)) * runs
     if rows == 0:
-        return batch + tokens, model.plain_ms(batch)
+        return tokens, model.plain_ms(batch)
     fixed = sum(r * (model.catchup_ms(0.0) if t == 0 else model.step_ms(0.0)) for t, r in paid.items())
     low = math.floor(rows)
     here, above = model.verify_ms(batch, low), model.verify_ms(batch, low + 1)
     verify = here + (rows - low) * (above - here)
-    return batch + tokens, verify + own + fixed + model.overhead_ms(batch, drafting=True)
+    return tokens, verify + own + fixed + model.overhead_ms(batch, drafting=True)
 
 
 def random_slots(rng, batch, positions, *, early_stop):
@@ -239,7 +252,11 @@ def test_what_is_kept_of_acceptance_over_a_restart():
     model.learn([Evidence("r", key, 4, 4, 3, 2), Evidence("s", key, 4, 4, 1, 0)])
     document = model.to_dict()
     hits, trials = [1.0, 1.0], [2.0, 1.0, 1.0]
-    assert document["all"] == {"hits": [*hits, 0.0], "trials": trials, "expected": round(4 * COLD, 4)}
+    assert document["all"] == {
+        "hits": [*hits, 0.0],
+        "trials": trials,
+        "expected": round(2 * FRESH[0] + FRESH[1] + FRESH[2], 4),
+    }
     [saved] = document["programs"]
     assert (saved["program"], saved["band"], saved["hits"], saved["trials"]) == ("code", 2, [*hits, 0.0], trials)
     other = Acceptance(4)
@@ -253,7 +270,7 @@ def test_what_is_kept_of_acceptance_over_a_restart():
     assert narrow.programs.trials[narrow.programs.row(key)].tolist() == trials[:2]
     empty = Acceptance(4)
     empty.load(Acceptance(4).to_dict())
-    assert empty.of(["x"], [key])[0].tolist() == [pytest.approx([COLD] * 4)]
+    assert empty.of(["x"], [key])[0].tolist() == [pytest.approx(FRESH)]
 
 
 @pytest.mark.parametrize(
