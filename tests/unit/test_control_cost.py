@@ -91,6 +91,8 @@ def test_rounds_without_times_are_ignored():
     model.observe(record(1, 0, 0.0))
     model.observe(RoundRecord([], 0, 5.0, 5.0))
     assert model.verify.count == 0
+    model.observe(record(1, 0, 0.4))  # a fast device
+    assert model.verify_ms(1, 0) == pytest.approx(0.4)
 
 
 def test_save_and_load():
@@ -129,6 +131,8 @@ def test_memory_is_bounded():
         model.observe(record(batch, 0, 20.0 + batch))
     assert len(model.shapes) <= SHAPES
     assert all(len(shapes) <= SHAPES for shapes in model.shapes.values())
+    assert max(len(shapes) for shapes in model.shapes.values()) == SHAPES
+    assert len(model.shapes) == SHAPES
 
 
 def test_a_line_never_predicts_less_than_nothing():

@@ -172,3 +172,11 @@ def test_a_point_mass_beside_a_hot_head():
         coins = Coins(torch.tensor([[first, second]]).double(), torch.tensor([0.1]).double())
         found = accept_chain(p, torch.tensor([[1, 2]]), torch.tensor([2]), law, coins=coins)
         assert (found[0].tolist(), found[1].tolist()) == ([accepted], [emitted])
+
+
+def test_no_coin_accepts_an_impossible_token():
+    p = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]], dtype=torch.float64)
+    zero = Coins(torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
+    for law in (None, DraftLaw(torch.tensor([[[0.5, 0.5]]], dtype=torch.float64))):
+        accepted, tokens = accept_chain(p, torch.tensor([[0]]), torch.tensor([1]), law, coins=zero)
+        assert (accepted.tolist(), tokens.tolist()) == ([0], [[1, PAD]])
