@@ -132,8 +132,9 @@ def processes(server: Server) -> list[psutil.Process]:
     return [main, *main.children(recursive=True)]
 
 
-def resident_mb(server: Server) -> float:
-    return sum(process.memory_info().rss for process in processes(server)) / 2**20
+def resident_mb(server: Server) -> list[float]:
+    """Of the main process, then of the others."""
+    return [round(process.memory_info().rss / 2**20, 1) for process in processes(server)]
 
 
 def storm(server: Server, solo: dict[str, list[int]], requests: int, first_seed: int) -> Counter[str]:
@@ -162,16 +163,18 @@ def weather(server: Server, solo: dict[str, list[int]], storms: int) -> int:
     """Run so many storms after one that settles the memory; return how many retractions there were."""
     free, retractions = idle_slots(server), 0
     storm(server, solo, min(2 * CLIENTS, REQUESTS // STORMS), first_seed=0)
+    idle_slots(server)
     settled = resident_mb(server)
     for number in range(1, storms + 1):
         counts = storm(server, solo, REQUESTS // STORMS, first_seed=number * CLIENTS)
         retractions += counts["retractions"]
-        grown = resident_mb(server) / settled
-        print(json.dumps({"slots": free, "storm": number, "mb": round(settled), "grown": round(grown, 4), **counts}))
+        left, mb = idle_slots(server), resident_mb(server)
+        print(json.dumps({"slots": left, "storm": number, "settled_mb": settled, "mb": mb, **counts}))
         sys.stdout.flush()
         assert counts.total() - counts["retractions"] >= REQUESTS // STORMS
-        assert idle_slots(server) == free
-        assert grown <= MORE_MEMORY
+        assert left == free
+        assert server.runtime.server_state()["running"] == 0
+        assert sum(mb) <= sum(settled) * MORE_MEMORY
     return retractions
 
 
