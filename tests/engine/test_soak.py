@@ -19,6 +19,7 @@ import pytest
 
 from sgl_spec.models import demo_draft
 from sgl_spec.orphans import alive
+from sgl_spec.sglang_plugin.running import SWEEP_ABOVE
 from tests.engine.conftest import PROMPTS, Server, start
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(7200)]
@@ -173,7 +174,7 @@ def weather(server: Server, solo: dict[str, list[int]], storms: int) -> int:
         sys.stdout.flush()
         assert counts.total() - counts["retractions"] >= REQUESTS // STORMS
         assert left == free
-        assert server.runtime.server_state()["running"] == 0
+        assert server.runtime.server_state()["running"] <= SWEEP_ABOVE + CLIENTS  # states of aborted ones are swept
         assert sum(mb) <= sum(settled) * MORE_MEMORY
     return retractions
 
