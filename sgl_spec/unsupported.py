@@ -25,10 +25,10 @@ def refuse(read: Callable[[str], Any]) -> None:
         if read(knob):
             raise ConfigError(f"{knob}=True is not supported with sgl-spec: leave it out")
     workers = read("tokenizer_worker_num")
-    if workers and int(workers) > 1:
+    if workers and int(workers) > 1 and read("api_key"):
         raise ConfigError(
-            f"tokenizer_worker_num={workers} is not supported with sgl-spec: SGLang's further HTTP processes load no "
-            "plugin and would not check requests; use 1, or several servers behind sglang-router"
+            f"tokenizer_worker_num={workers} and api_key exclude each other in SGLang: leave one of them out, "
+            "or start several servers behind sglang-router"
         )
     mode = read("disaggregation_mode")
     if mode not in (None, "null"):

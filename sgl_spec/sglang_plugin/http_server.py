@@ -3,6 +3,7 @@
 Only the process that serves HTTP imports that server, so everything waits for that import.
 """
 
+import os
 import sys
 from importlib import resources
 from types import ModuleType
@@ -12,13 +13,16 @@ from sgl_spec.sglang_plugin import compat
 from sgl_spec.sglang_plugin.import_hooks import after_import
 
 MODULE = "sglang.srt.entrypoints.http_server"
+APP_PATH = "SGLANG_HTTP_SERVER_APP_PATH"  # where SGLang's further HTTP processes look for the application
+APP = "sgl_spec.sglang_plugin.http_app:app"
 PAGE = "/sgl-spec/"
 FIGURES = "/sgl-spec/stats"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 
 
 def install() -> None:
-    """Add to the HTTP server as soon as it is imported."""
+    """Add to the HTTP server as soon as it is imported, and have further HTTP processes do so too."""
+    os.environ.setdefault(APP_PATH, APP)
     if MODULE in sys.modules:
         add(sys.modules[MODULE])
     else:

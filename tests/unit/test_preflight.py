@@ -133,7 +133,6 @@ def test_contradicting_draft_lengths(target):
     [
         ("pp_size", 2),
         ("dp_size", 2),
-        ("tokenizer_worker_num", 2),
         ("enable_dp_attention", True),
         ("enable_hierarchical_cache", True),
         ("disaggregation_mode", "prefill"),
@@ -142,6 +141,10 @@ def test_contradicting_draft_lengths(target):
 )
 def test_settings_without_a_path(target, setting, value):
     refuse(f"{setting}={value}", model_path=target, **{setting: value})
+
+
+def test_a_key_and_several_tokenizer_processes_exclude_each_other(target):
+    refuse("tokenizer_worker_num=2 and api_key", model_path=target, tokenizer_worker_num=2, api_key="k")
 
 
 def test_an_unknown_name_and_its_neighbour(target):
