@@ -38,10 +38,10 @@ def worst_case(
     long, batches, batch = (16, 1, 4) if quick else (64, 2, BATCH)
     prompts = 2 if quick else prompts
     chat = chat_prompts(models[0], "chat", prompts)
-    code = chat_prompts(models[0], "code", batch * batches)
+    full = [text for task in ("code", "chat") for text in chat_prompts(models[0], task, batch * batches)]
     creative = chat_prompts(models[0], CREATIVE, prompts)
     short = chat_prompts(models[0], "summarization", 2 * prompts)
-    in_batches = [code[i : i + batch] for i in range(0, len(code), batch)]
+    in_batches = [full[i : i + batch] for i in range(0, len(full), batch)]
     cases: list[tuple[str, Sequence[str | Sequence[str]], Ask]] = [
         ("temperature 1.2, creative", creative, Ask(long, temperature=1.2, ignore_eos=True)),
         (f"batch {batch}", in_batches, Ask(long, ignore_eos=True)),
