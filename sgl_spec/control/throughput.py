@@ -6,7 +6,8 @@ Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots c
 - a draft of which nothing is known is tried by few requests and short (`explore`), not gambled on;
 - K of a request is kept for `DWELL` rounds and changes for a gain worth having; only a clear loss against
   plain decoding ends drafting at once, and then it stays off for longer (`CALM`);
-- what a source offers in this round (a cache hit, a prediction) is used in this round: it is news, not noise;
+- what a source offers in this round (a cache hit, a prediction) is used in this round if it can pay for its row: it
+  is news, not noise;
 - plain rounds are measured too, at first and now and then, since all gain is against them.
 """
 
@@ -120,7 +121,11 @@ class ThroughputController:
         self.since_plan += 1
         if self.since_plan >= self.pace:
             return True
-        return any(state.k < 0 or view.offers for state, view in zip(states, views, strict=True))
+        least = self._row_worth()
+        return any(
+            state.k < 0 or (view.offers and view.offers[0].acceptance >= least)
+            for state, view in zip(states, views, strict=True)
+        )
 
     def _slots(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> Slots:
         """The requests' possible guesses with survival and reach."""
@@ -228,8 +233,12 @@ class ThroughputController:
             return self.draft_confidence
         if self.token_ms <= 0.0:
             return 0.0
-        worth = (step_ms + self.cost.verify.theta[2]) / self.token_ms / self.trust.factor
+        worth = (self._row_worth() + step_ms / self.token_ms) / self.trust.factor
         return min(LEAST_SURE, worth / NEXT_RIGHT if step_ms else worth)
+
+    def _row_worth(self) -> float:
+        """The chance at which a guess that is there pays for its row of the target's pass."""
+        return self.cost.verify.theta[2] / self.token_ms if self.token_ms > 0.0 else 0.0
 
     # --- observe ------------------------------------------------------------------------------------------
 
