@@ -39,14 +39,11 @@ def some_edits(count: int) -> tuple[Edit, ...]:
 def copy_task(edit: Edit) -> tuple[str, str]:
     """(prompt, prediction): a text that goes on with the edited file, and what the old file would go on with.
 
-    A 135M model copies, but cannot edit: it is shown another file with a copy, the file as it shall become and the
-    beginning of its copy, up to HEAD lines before the first change. The prediction is the rest of the file as it
-    was, so what is measured is an output that differs from its prediction by the edit.
+    A 135M model copies, but cannot edit: it is shown the file as it shall become and the beginning of a copy,
+    up to HEAD lines before the first change. The prediction is the rest of the file as it was, so what is
+    measured is an output that differs from its prediction by the edit.
     """
-    shown = next(other for other in edits() if other.name != edit.name)
     old, new = edit.old.splitlines(keepends=True), edit.new.splitlines(keepends=True)
     same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), HEAD)
     head = min(same, HEAD)
-    example = f"# {shown.name}\n{shown.new}\n# {shown.name}, a copy\n{shown.new}\n"
-    begun = f"# {edit.name}\n{edit.new}\n# {edit.name}, a copy\n{''.join(new[:head])}"
-    return example + begun, "".join(old[head:])
+    return f"# {edit.name}\n{edit.new}\n# {edit.name}, a copy\n{''.join(new[:head])}", "".join(old[head:])
