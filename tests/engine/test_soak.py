@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 
 from sgl_spec.models import demo_draft
 from sgl_spec.orphans import alive
+from sgl_spec.server_error import ServerError
 from sgl_spec.sglang_plugin.running import SWEEP_ABOVE
 from tests.engine.conftest import PROMPTS, Server, start
 
@@ -28,6 +30,7 @@ CLIENTS = 50
 STORMS = 10  # the requests come in so many parts, with the memory looked at after each
 ROOMY, TIGHT = 4096, 192  # KV slots; a request needs up to 160
 MORE_MEMORY = 1.05
+PATIENCE_S = 60  # for requests whose clients have gone
 KINDS = ("greedy", "greedy", "greedy", "warm", "regex", "three", "dropped", "aborted", "shared", "forked", "wrong")
 LONG = PROMPTS[12] * 2
 FORKS = ["Then", " A cat", "1, 2,"]
@@ -156,7 +159,15 @@ def storm(server: Server, solo: dict[str, list[int]], requests: int, first_seed:
 
 
 def idle_slots(server: Server) -> int:
-    server.runtime.flush_cache()
+    """KV slots that are free once the last aborted request has left; SGLang refuses to flush before."""
+    for _ in range(PATIENCE_S):
+        try:
+            server.runtime.flush_cache()
+            break
+        except ServerError:
+            time.sleep(1.0)
+    else:
+        pytest.fail(f"still busy after {PATIENCE_S} s: {server.runtime.server_state()}")
     return server.runtime.server_state()["kv_slots_free"]
 
 

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from sgl_spec.cli import main
 from sgl_spec.errors import ConfigError
@@ -12,7 +14,7 @@ from sgl_spec.serve_cli import parse_options, read_yaml
 
 def target(folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps({"vocab_size": 100}))
-    (folder / "model.safetensors").touch()
+    save_file({"model.norm.weight": np.zeros(4, np.float32)}, folder / "model.safetensors")
     return folder
 
 
