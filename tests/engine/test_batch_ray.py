@@ -29,11 +29,11 @@ def rows_file(folder: Path, rows: list[Any]) -> Path:
 
 
 def ray_processes(folder: Path) -> list[psutil.Process]:
-    """Processes of a Ray whose driver runs in `folder`."""
+    """Processes of a Ray whose driver runs in `folder`, which may be this one."""
     found = []
     for process in psutil.process_iter():
         try:
-            if Path(process.cwd()) == folder and "ray" in " ".join(process.cmdline()):
+            if process.pid != os.getpid() and Path(process.cwd()) == folder and "ray" in " ".join(process.cmdline()):
                 found.append(process)
         except (psutil.Error, FileNotFoundError):
             continue
