@@ -1,4 +1,4 @@
-"""The default: per request the K that maximises the batch's expected tokens per millisecond, 0 included.
+"""The default: per request the K that maximises the requests' expected speeds (see `plan`), 0 included.
 
 Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots compete across requests
 (`plan`), a draft that does not pay is left alone but for counted probes (`explore`). Around this, four rules:
