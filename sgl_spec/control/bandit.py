@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sgl_spec.control.base import RequestView, RoundRecord, capped
+from sgl_spec.control.base import OneThreshold, RequestView, RoundRecord, capped
 
 ARMS = (0, 1, 2, 3, 5, 8, 12, 16, 24, 32)
 DISCOUNT = 0.98  # per pull
@@ -58,7 +58,7 @@ class Arms:
 
 
 @dataclass(slots=True)
-class BanditController:
+class BanditController(OneThreshold):
     """One K for the whole batch."""
 
     k_max: int
@@ -76,15 +76,6 @@ class BanditController:
         """The current arm of this batch size, cut to each request's limits."""
         k = self.arms[self._arms(len(views)).current]
         return [capped(k, view, self.k_max) for view in views]
-
-    def confidence(self, view: RequestView) -> float:
-        """The request's own threshold, else the server's."""
-        own = view.options.draft_confidence
-        return self.draft_confidence if own is None else own
-
-    def go_on(self, view: RequestView) -> float:
-        """The same."""
-        return self.confidence(view)
 
     def observe(self, record: RoundRecord) -> None:
         """Reward the current arm of this batch size."""

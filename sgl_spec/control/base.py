@@ -108,8 +108,24 @@ class Controller(Protocol):
         ...
 
 
+class OneThreshold:
+    """Early stop by one threshold for a guess and for going on after it."""
+
+    __slots__ = ()
+    draft_confidence: float
+
+    def confidence(self, view: RequestView) -> float:
+        """The request's own threshold, else the server's."""
+        own = view.options.draft_confidence
+        return self.draft_confidence if own is None else own
+
+    def go_on(self, view: RequestView) -> float:
+        """The same."""
+        return self.confidence(view)
+
+
 @dataclass(slots=True)
-class StepPolicy:
+class StepPolicy(OneThreshold):
     """Base of the policies that look at one request alone: they keep one K per request."""
 
     initial: int
@@ -129,15 +145,6 @@ class StepPolicy:
             self.asked[view.rid] = k
             chosen.append(k)
         return chosen
-
-    def confidence(self, view: RequestView) -> float:
-        """The request's own threshold, else the server's."""
-        own = view.options.draft_confidence
-        return self.draft_confidence if own is None else own
-
-    def go_on(self, view: RequestView) -> float:
-        """The same."""
-        return self.confidence(view)
 
     def observe(self, record: RoundRecord) -> None:
         """Hand each request's outcome to `update`."""

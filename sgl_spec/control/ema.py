@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sgl_spec.control.base import RequestView, RoundRecord, capped
+from sgl_spec.control.base import OneThreshold, RequestView, RoundRecord, capped
 
 WEIGHT = 0.2
 WARM_UP = 10
@@ -66,7 +66,7 @@ TIERS: dict[int, tuple[tuple[int, ...], float]] = {
 
 
 @dataclass(slots=True)
-class EmaController:
+class EmaController(OneThreshold):
     """One K for the whole batch, by its size and its recent acceptance."""
 
     initial: int
@@ -87,15 +87,6 @@ class EmaController:
         """The K of the batch's tier, cut to each request's limits."""
         k = self._tier(len(views)).k
         return [capped(k, view, self.k_max) for view in views]
-
-    def confidence(self, view: RequestView) -> float:
-        """The request's own threshold, else the server's."""
-        own = view.options.draft_confidence
-        return self.draft_confidence if own is None else own
-
-    def go_on(self, view: RequestView) -> float:
-        """The same."""
-        return self.confidence(view)
 
     def observe(self, record: RoundRecord) -> None:
         """Feed the batch's tier."""

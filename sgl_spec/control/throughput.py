@@ -26,7 +26,7 @@ from sgl_spec.control.cost import CostModel
 from sgl_spec.control.explore import Explorer, Running
 from sgl_spec.control.plan import Prices, Slots, Value, best
 from sgl_spec.control.probe import Account, Prober
-from sgl_spec.control.trust import Trust
+from sgl_spec.control.stops import EarlyStop
 
 DWELL = 10  # rounds that a request keeps its K
 YOUNG, YOUNG_DWELL = 30.0, 3  # the same until so many first guesses of a program were judged
@@ -35,8 +35,6 @@ PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
 ENTRY = 0.03  # relative gain over plain decoding that drafting must promise, more in a batch: see `_entry`
 LOSS = 0.05  # relative loss against plain decoding that ends drafting at once
-NEXT_RIGHT = 0.5  # chance of a guess of which nothing but its predecessors' probabilities is known
-LEAST_SURE = 0.9  # no threshold asks for more
 AHEAD, TOKENS_PER_ROUND = 32, 2  # rounds over which a draft's reading is spread, at most; tokens of such a round
 PLAIN_ROUNDS = 2  # plain rounds at a batch size before anything is compared with them: one may be an outlier
 DEEPER, DEEPER_BY = 40, 2  # rounds after which drafts may go on for so many guesses more, to see whether it pays
@@ -54,7 +52,7 @@ class ThroughputController:
     cost: CostModel = field(default_factory=CostModel)
     acceptance: Acceptance = field(init=False)
     explorer: Explorer = field(init=False)
-    trust: Trust = field(default_factory=Trust)
+    stops: EarlyStop = field(init=False)
     running: dict[str, Running] = field(default_factory=dict)
     rounds: int = 0
     plain_rounds: int = 0
@@ -67,13 +65,12 @@ class ThroughputController:
     evidence: list[Evidence] = field(default_factory=list)  # not yet in the tables
     evidence_rounds: int = 0
     plain_only: bool = False  # the last plan says: no drafting pays
-    token_ms: float = 0.0  # expected milliseconds per token of the last plan
-    drafting: int = 0  # requests that draft in this round
 
     name = "throughput"
 
     def __post_init__(self) -> None:
         self.acceptance = Acceptance(max(self.k_max, 1))
+        self.stops = EarlyStop(self.draft_confidence)
         self.explorer = Explorer(Prober(Account(self.probe_share)))
 
     # --- choose -------------------------------------------------------------------------------------------
@@ -94,10 +91,10 @@ class ThroughputController:
                 min(k + DEEPER_BY, top) if k > len(v.offers) else k
                 for k, v, top in zip(chosen, views, tops, strict=True)
             ]
-        self.drafting = 0
+        self.stops.drafting = 0
         for state, view, k in zip(states, views, chosen, strict=True):
             state.asked, state.offered = k, min(k, len(view.offers))
-            self.drafting += k > state.offered
+            self.stops.drafting += k > state.offered
         return chosen
 
     def _state(self, view: RequestView) -> Running:
@@ -121,7 +118,7 @@ class ThroughputController:
         self.since_plan += 1
         if self.since_plan >= self.pace:
             return True
-        least = self._row_worth()
+        least = self.stops.row_worth(self.cost)
         return any(
             state.k < 0 or (view.offers and view.offers[0].acceptance >= least)
             for state, view in zip(states, views, strict=True)
@@ -172,7 +169,7 @@ class ThroughputController:
         self.plain_only = not target.any()
         undecided = self.explorer.explore(self.rounds, prices, self.acceptance, states, tops, chosen)
         final = prices.worth(chosen)
-        self.token_ms = final.ms / final.tokens
+        self.stops.token_ms = final.ms / final.tokens
         for i, state in enumerate(states):
             if state.k < 0 and state.key not in undecided:
                 state.k, state.since, state.batch = int(target[i]), 0, batch
@@ -212,33 +209,12 @@ class ThroughputController:
         return self.acceptance.programs.seen(key)[1] < YOUNG
 
     def confidence(self, view: RequestView) -> float:
-        """The request's own threshold, else the server's, else the chance at which a verified row pays.
-
-        A guess that is there costs a row of the target's pass and earns a token with the probability that it and
-        all before it are accepted.
-        """
-        return self._threshold(view, 0.0)
+        """See `EarlyStop.keep`."""
+        return self.stops.keep(view, self.cost)
 
     def go_on(self, view: RequestView) -> float:
-        """The same for the next guess: it costs a draft forward too, and is right with a chance of its own."""
-        share = max(self.drafting, 1)
-        step = self.cost.step_ms(float(share)) / share if self.token_ms > 0.0 else 0.0
-        return self._threshold(view, step)
-
-    def _threshold(self, view: RequestView, step_ms: float) -> float:
-        own = view.options.draft_confidence
-        if own is not None:
-            return own
-        if self.draft_confidence is not None:
-            return self.draft_confidence
-        if self.token_ms <= 0.0:
-            return 0.0
-        worth = (self._row_worth() + step_ms / self.token_ms) / self.trust.factor
-        return min(LEAST_SURE, worth / NEXT_RIGHT if step_ms else worth)
-
-    def _row_worth(self) -> float:
-        """The chance at which a guess that is there pays for its row of the target's pass."""
-        return self.cost.verify.theta[2] / self.token_ms if self.token_ms > 0.0 else 0.0
+        """See `EarlyStop.go_on`."""
+        return self.stops.go_on(view, self.cost)
 
     # --- observe ------------------------------------------------------------------------------------------
 
@@ -267,7 +243,7 @@ class ThroughputController:
                 kept = max(outcome.accepted - before, 0)
                 tried = min(kept + 1, made) if outcome.accepted >= before else 0
                 if tried:
-                    self.trust.learn(outcome.hoped, kept)
+                    self.stops.trust.learn(outcome.hoped, kept)
                 asked = max(state.asked - state.offered, made)
                 self.evidence.append(Evidence(outcome.rid, state.key, asked, made, tried, kept))
             if state.exploring:

@@ -26,23 +26,29 @@ def standard_files(draft: Path, folder: Path) -> Path:
     return folder
 
 
+def engine_of(job: dict[str, Any], draft: Path, way: dict[str, Any] | None) -> LLM:
+    """An engine that guesses in one way, or decodes plainly."""
+    if way is not None and way["method"] == "draft_model":
+        way = {**way, "model": str(draft)}
+    return LLM(
+        model=job["target"],
+        dtype="float32",
+        max_model_len=CONTEXT,
+        enforce_eager=True,
+        disable_log_stats=True,
+        max_num_seqs=len(job["batch"]),
+        speculative_config=way,
+    )
+
+
 def load(job: dict[str, Any]) -> Loaded:
     """An engine per mode; a mode that does not start is told with vLLM's reason."""
     engines, failed = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         draft = standard_files(Path(job["draft"]), Path(folder))
         for mode, way in WAYS.items():
-            more = {**way, "model": str(draft)} if way is not None and way["method"] == "draft_model" else way
             try:
-                engines[mode] = LLM(
-                    model=job["target"],
-                    dtype="float32",
-                    max_model_len=CONTEXT,
-                    enforce_eager=True,
-                    disable_log_stats=True,
-                    max_num_seqs=len(job["batch"]),
-                    speculative_config=more,
-                )
+                engines[mode] = engine_of(job, draft, way)
             except (AttributeError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
                 reason = (str(error).splitlines() or ["no message"])[0]
                 failed[mode] = f"{type(error).__name__}: {reason[:300]}"

@@ -1,0 +1,48 @@
+"""When a chain of guesses ends early: thresholds on the product of the draft's probabilities, from measured costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sgl_spec.control.base import RequestView
+from sgl_spec.control.cost import CostModel
+from sgl_spec.control.trust import Trust
+
+NEXT_RIGHT = 0.5  # chance of a guess of which nothing but its predecessors' probabilities is known
+LEAST_SURE = 0.9  # no threshold asks for more
+
+
+@dataclass(slots=True)
+class EarlyStop:
+    """The thresholds of a round. A request's own goes before the server's, both before what costs say."""
+
+    draft_confidence: float | None
+    trust: Trust = field(default_factory=Trust)
+    token_ms: float = 0.0  # expected milliseconds per token of the last plan
+    drafting: int = 0  # requests that draft in this round
+
+    def keep(self, view: RequestView, cost: CostModel) -> float:
+        """The chance at which a guess that is there pays.
+
+        It costs a row of the target's pass and earns a token with the probability that it and all before it are
+        accepted.
+        """
+        return self._threshold(view, self.row_worth(cost))
+
+    def go_on(self, view: RequestView, cost: CostModel) -> float:
+        """The same for the next guess: it costs a draft forward too, and is right with a chance of its own."""
+        if self.token_ms <= 0.0:
+            return self._threshold(view, 0.0)
+        share = max(self.drafting, 1)
+        step = cost.step_ms(float(share)) / share
+        return self._threshold(view, (self.row_worth(cost) + step / self.token_ms) / NEXT_RIGHT)
+
+    def row_worth(self, cost: CostModel) -> float:
+        """What a row of the target's pass costs, in tokens."""
+        return cost.verify.theta[2] / self.token_ms if self.token_ms > 0.0 else 0.0
+
+    def _threshold(self, view: RequestView, worth: float) -> float:
+        for given in (view.options.draft_confidence, self.draft_confidence):
+            if given is not None:
+                return given
+        return min(LEAST_SURE, worth / self.trust.factor)
