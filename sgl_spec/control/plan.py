@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgl_spec.control.acceptance import Floats, Ints
+from sgl_spec.control.base import RequestView
 from sgl_spec.control.cost import CostModel
 
+AHEAD, TOKENS_PER_ROUND = 32, 2  # rounds over which a draft's reading is spread, at most; tokens of such a round
 WORTHLESS = 0.015  # survival under which no slot is looked at
 
 
@@ -123,3 +125,11 @@ def best(prices: Prices) -> tuple[Ints, Value]:
         if other.rate > value.rate:
             return cheap, other
     return found, value
+
+
+def reading(view: RequestView) -> float:
+    """Tokens that the draft must read for this round: what it has missed serves all rounds to come."""
+    if view.to_come is None:
+        return float(view.pending)
+    rounds = min(max(view.to_come // TOKENS_PER_ROUND, 1), AHEAD)
+    return 1.0 + (view.pending - 1) / rounds

@@ -24,7 +24,7 @@ from sgl_spec.control.acceptance import Acceptance, Evidence, Ints, ProgramKey, 
 from sgl_spec.control.base import MODEL, RequestView, RoundRecord, capped
 from sgl_spec.control.cost import CostModel
 from sgl_spec.control.explore import Explorer, Running
-from sgl_spec.control.plan import Prices, Slots, Value, best
+from sgl_spec.control.plan import Prices, Slots, Value, best, reading
 from sgl_spec.control.probe import Account, Prober
 from sgl_spec.control.stops import EarlyStop
 
@@ -35,7 +35,6 @@ PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
 ENTRY = 0.03  # relative gain over plain decoding that drafting must promise, more in a batch: see `_entry`
 LOSS = 0.05  # relative loss against plain decoding that ends drafting at once
-AHEAD, TOKENS_PER_ROUND = 32, 2  # rounds over which a draft's reading is spread, at most; tokens of such a round
 PLAIN_ROUNDS = 2  # plain rounds at a batch size before anything is compared with them: one may be an outlier
 DEEPER, DEEPER_BY = 40, 2  # rounds after which drafts may go on for so many guesses more, to see whether it pays
 SOON, REFRESH = 16, 256  # rounds without a plain one, after which one is run to measure it: at first, later on
@@ -72,8 +71,6 @@ class ThroughputController:
         self.acceptance = Acceptance(max(self.k_max, 1))
         self.stops = EarlyStop(self.draft_confidence)
         self.explorer = Explorer(Prober(Account(self.probe_share)))
-
-    # --- choose -------------------------------------------------------------------------------------------
 
     def choose(self, views: Sequence[RequestView]) -> list[int]:
         """K per request; see the module's text."""
@@ -141,7 +138,7 @@ class ThroughputController:
         survival = accepts.cumprod(axis=1) * reach
         survival[self.acceptance.columns >= np.array(tops)[:, None]] = 0.0
         free = np.array([min(len(view.offers), top) for view, top in zip(views, tops, strict=True)])
-        return Slots(survival, reach, free, np.array([_reading(view) for view in views]))
+        return Slots(survival, reach, free, np.array([reading(view) for view in views]))
 
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
@@ -295,14 +292,6 @@ class ThroughputController:
             "pays": not self.plain_only,
             "k": {rid: state.k for rid, state in self.running.items()},
         }
-
-
-def _reading(view: RequestView) -> float:
-    """Tokens that the draft must read for this round: what it has missed serves all rounds to come."""
-    if view.to_come is None:
-        return float(view.pending)
-    rounds = min(max(view.to_come // TOKENS_PER_ROUND, 1), AHEAD)
-    return 1.0 + (view.pending - 1) / rounds
 
 
 def _entry(batch: int) -> float:
