@@ -1,11 +1,16 @@
 """Guesses of one draft step: a damaged draft ends its chains and harms nobody."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from sgl_spec.sglang_plugin.chains import DAMAGED, Sampling, guess
+from sgl_spec.config import RequestOptions
+from sgl_spec.control.base import RequestView
+from sgl_spec.draft.base import Proposal
+from sgl_spec.sglang_plugin.chains import DAMAGED, ChainOrder, Chains, Sampling, guess
+from sgl_spec.sglang_plugin.guesses import Guesser
 
 HOT = torch.tensor([3, 5, 8, 13])
 WARM = Sampling(temperature=1.0, top_k=1 << 30, top_p=1.0, min_p=0.0, seed=None)
@@ -25,3 +30,24 @@ def test_a_damaged_row_ends_its_chain(damage: float) -> None:
 def test_without_damage_the_confidence_is_the_largest_probability() -> None:
     logits = torch.tensor([[0.0, 0.0, 0.0, 0.0]])
     assert guess(logits, [None], [5], HOT).confidences == [0.25]
+
+
+def test_an_order_carries_both_thresholds_and_what_the_draft_promised_comes_back() -> None:
+    orders: list[ChainOrder] = []
+
+    def chains(given: list[ChainOrder], _generator: torch.Generator) -> Chains:
+        orders.extend(given)
+        return Chains([[7, 8]], [[None, None]], [1.3])
+
+    policy = SimpleNamespace(confidence=lambda _view: 0.1, go_on=lambda _view: 0.4)
+    draft = SimpleNamespace(reads_own_text=False, context_length=100, chains=chains)
+    config = SimpleNamespace(draft_temperature=None)
+    req = SimpleNamespace(kv=SimpleNamespace(req_pool_idx=0), origin_input_ids=[1, 2, 3], output_ids=[4])
+    track = SimpleNamespace(
+        rid="a", read=0, offer=Proposal(), sampling=None, options=RequestOptions(), verified=0, drafting=False
+    )
+    guesser = Guesser(config, policy, draft)
+    [guessed], _ = guesser.guess([req], [track], [RequestView("a", 9)], [2], [3], torch.Generator())
+    assert (orders[0].stop_below, orders[0].go_on) == (0.1, 0.4)
+    assert guessed.hoped == 1.3
+    assert guessed.tokens == [7, 8]
