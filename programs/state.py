@@ -4,10 +4,13 @@ SGLang keeps an error inside the state; a variable that never came is then a bar
 ends. Here the error itself is raised.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from sglang.lang.interpreter import ProgramState
+
+POLL_S = 0.001
 
 
 def check(state: ProgramState) -> ProgramState:
@@ -31,6 +34,11 @@ def pieces(state: ProgramState, name: str) -> Iterator[tuple[str, dict[str, Any]
     the end is looked at first.
     """
     executor = state.stream_executor
+    while name not in executor.stream_var_event:  # the program runs in a thread and may not have come to it
+        if executor.is_finished:
+            check(state)
+            return
+        time.sleep(POLL_S)
     done, arrived = executor.variable_event[name], executor.stream_var_event[name]
     seen = 0
     while True:

@@ -1,10 +1,12 @@
 """The programs against a server in this process."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sglang as sgl
 from rich.console import Console
 
 import sgl_spec
@@ -66,6 +68,22 @@ def test_pieces_join_to_the_whole_text_and_raise_the_error(backend: CountingEndp
     state = chat_program.chat.run("Hi", stream=True, backend=backend)
     with pytest.raises(ServerError, match="told to fail on Hi"):
         list(pieces(state, "answer"))
+
+
+def test_pieces_wait_for_a_program_that_has_not_come_to_its_variable(backend: CountingEndpoint) -> None:
+    go = threading.Event()
+
+    @sgl.function
+    def late(s: Any, ask: bool) -> None:
+        go.wait(10.0)
+        if ask:
+            s += sgl.gen("answer", max_tokens=4)
+
+    for ask in (True, False):
+        go.clear()
+        state = late.run(ask, stream=True, backend=backend)
+        threading.Timer(0.2, go.set).start()
+        assert bool("".join(text for text, _ in pieces(state, "answer"))) == ask
 
 
 def test_commands_of_the_conversation(backend: CountingEndpoint) -> None:
