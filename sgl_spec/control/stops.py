@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sgl_spec.control.base import RequestView
 from sgl_spec.control.cost import CostModel
+from sgl_spec.control.plan import Value
 from sgl_spec.control.trust import Trust
 
 NEXT_RIGHT = 0.5  # chance of a guess of which nothing but its predecessors' probabilities is known
@@ -19,7 +20,27 @@ class EarlyStop:
     draft_confidence: float | None
     trust: Trust = field(default_factory=Trust)
     token_ms: float = 0.0  # expected milliseconds per token of the last plan
+    round_ms: float = 0.0  # and of its round
     drafting: int = 0  # requests that draft in this round
+
+    def planned(self, value: Value) -> None:
+        """Note what the last plan expects of a round."""
+        self.token_ms, self.round_ms = value.ms / value.tokens, value.ms
+
+    def behind_offers(self, view: RequestView, k: int, cost: CostModel) -> int:
+        """K of a request that runs alone and last had `k`: its ready guesses that pay, then as many of the model.
+
+        A row pays if it raises the round's expected tokens by more than its milliseconds.
+        """
+        row, ms = cost.verify.theta[2], self.round_ms
+        tokens = chance = 1.0
+        for count, offer in enumerate(view.offers):
+            further = chance * offer.acceptance
+            if further * ms <= row * tokens:
+                return count
+            chance, tokens, ms = further, tokens + further, ms + row
+        ready = len(view.offers)
+        return ready + k if not ready or chance >= self.go_on(view, cost) else ready
 
     def keep(self, view: RequestView, cost: CostModel) -> float:
         """The chance at which a guess that is there pays.

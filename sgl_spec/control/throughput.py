@@ -7,7 +7,8 @@ Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots c
 - K of a request is kept for `DWELL` rounds and changes for a gain worth having; only a clear loss against
   plain decoding ends drafting at once, and then it stays off for longer (`CALM`);
 - what a source offers in this round (a cache hit, a prediction) is used in this round if it can pay for its row: it
-  is news, not noise;
+  is news, not noise. A request that runs alone takes it in front of what the last plan gave it, as far as it pays: a
+  plan in each such round would cost more than it finds;
 - plain rounds are measured too, at first and now and then, since all gain is against them.
 """
 
@@ -79,10 +80,13 @@ class ThroughputController:
         tops = [capped(self.k_max, view, self.k_max) for view in views]
         chosen = [0] * len(views)
         if any(tops) and not self._measure_plain(len(views)):
-            if self._news(views, states):
+            if self._plan_is_due(views, states):
                 chosen = self._plan(views, states, tops)
             else:
-                chosen = [min(state.k, top) for state, top in zip(states, tops, strict=True)]
+                wanted = [state.k for state in states]
+                if len(views) == 1:
+                    wanted = [self.stops.behind_offers(views[0], states[0].k, self.cost)]
+                chosen = [min(k, top) for k, top in zip(wanted, tops, strict=True)]
         if self.rounds % DEEPER == 0:
             chosen = [
                 min(k + DEEPER_BY, top) if k > len(v.offers) else k
@@ -110,16 +114,12 @@ class ThroughputController:
         near = (count for seen, count in self.plain_batches.items() if batch <= NEAR * seen and seen <= NEAR * batch)
         return sum(near) < PLAIN_ROUNDS
 
-    def _news(self, views: Sequence[RequestView], states: list[Running]) -> bool:
-        """Whether there is a reason to plan again."""
+    def _plan_is_due(self, views: Sequence[RequestView], states: list[Running]) -> bool:
         self.since_plan += 1
-        if self.since_plan >= self.pace:
+        if self.since_plan >= self.pace or any(state.k < 0 for state in states):
             return True
         least = self.stops.row_worth(self.cost)
-        return any(
-            state.k < 0 or (view.offers and view.offers[0].acceptance >= least)
-            for state, view in zip(states, views, strict=True)
-        )
+        return len(views) > 1 and any(view.offers and view.offers[0].acceptance >= least for view in views)
 
     def _slots(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> Slots:
         """The requests' possible guesses with survival and reach."""
@@ -166,7 +166,7 @@ class ThroughputController:
         self.plain_only = not target.any()
         undecided = self.explorer.explore(self.rounds, prices, self.acceptance, states, tops, chosen)
         final = prices.worth(chosen)
-        self.stops.token_ms = final.ms / final.tokens
+        self.stops.planned(final)
         for i, state in enumerate(states):
             if state.k < 0 and state.key not in undecided:
                 state.k, state.since, state.batch = int(target[i]), 0, batch

@@ -1,0 +1,43 @@
+import pytest
+
+from sgl_spec.control.base import Offer, RequestView
+from sgl_spec.control.cost import CostModel
+from sgl_spec.control.plan import Value
+from sgl_spec.control.stops import EarlyStop
+
+
+@pytest.fixture
+def stops():
+    """Costs in ms: 20 a round, 2 a row of it, 2 a draft forward; 2 tokens are expected of a round."""
+    stops, cost = EarlyStop(None), CostModel()
+    cost.verify.theta = [20.0, 0.0, 2.0, 0.0]
+    cost.draft.theta, cost.draft.count = [2.0, 0.0], 1
+    stops.planned(Value(tokens=2.0, ms=20.0))
+    return stops, cost
+
+
+@pytest.mark.parametrize(
+    ("offers", "k"),
+    [
+        ([], 3),  # nothing ready: as planned
+        ([0.9, 0.9], 2 + 3),  # both pay, and are likely enough for the model's three to be drafted behind them
+        ([0.9, 0.6], 2),  # .54: half of that for the row and the draft forward of the next one
+        ([0.8, 0.3], 2),  # .24 pays for its row
+        ([0.9, 0.1], 1),  # .09 of a token for two milliseconds of twenty-two
+        ([0.05], 0),
+    ],
+)
+def test_offers_are_taken_as_far_as_they_pay(stops, offers, k):
+    stops, cost = stops
+    view = RequestView("a", 8, offers=[Offer("cache", one) for one in offers])
+    assert stops.behind_offers(view, 3, cost) == k
+
+
+def test_the_longer_the_chain_the_surer_its_next_guess_must_be(stops):
+    """Each taken guess raises the tokens per millisecond that a further row must beat."""
+    stops, cost = stops
+    view = RequestView("a", 40, offers=[Offer("prediction", 0.9)] * 40)
+    taken = stops.behind_offers(view, 0, cost)
+    tokens = 1 + sum(0.9**j for j in range(1, taken + 1))
+    assert 0.9**taken * (20 + 2 * (taken - 1)) > 2 * (tokens - 0.9**taken)
+    assert 0.9 ** (taken + 1) * (20 + 2 * taken) <= 2 * tokens
