@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from sgl_spec.config import shown
 from sgl_spec.errors import ConfigError
 
 ONE_ONLY = ("pp_size", "dp_size")
 OFF_ONLY = ("enable_dp_attention", "enable_hierarchical_cache")
+ADAPTERS = ("enable_lora", "lora_paths")  # the fused forward and the verify pass know nothing of them
 
 
 def refuse(read: Callable[[str], Any]) -> None:
@@ -24,6 +26,12 @@ def refuse(read: Callable[[str], Any]) -> None:
     for knob in OFF_ONLY:
         if read(knob):
             raise ConfigError(f"{knob}=True is not supported with sgl-spec: leave it out")
+    for knob in ADAPTERS:
+        if read(knob):
+            raise ConfigError(
+                f"{knob}={shown(read(knob))} is not supported with sgl-spec: merge the adapter into its base model "
+                "and name the merged folder as model_path"
+            )
     workers = read("tokenizer_worker_num")
     if workers and int(workers) > 1 and read("api_key"):
         raise ConfigError(

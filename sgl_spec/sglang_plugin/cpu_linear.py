@@ -14,6 +14,7 @@ from sglang.srt.runtime_context import get_parallel
 
 from sgl_spec.cpu.build import load
 from sgl_spec.cpu.linear import PackedLinear, Storage, set_threads
+from sgl_spec.sglang_plugin import fixed_weights
 
 PACKED = "sgl_spec_packed"
 _storage: Storage = "fp32"  # of all weights of this process, the draft's included
@@ -88,5 +89,6 @@ def install(storage: Storage) -> str:
     UnquantizedLinearMethod.process_weights_after_loading = pack
     UnquantizedLinearMethod.apply = apply
     LogitsProcessor._compute_lm_head = head
+    fixed_weights.install()
     other = "" if storage == "fp32" else ": another numerical model than fp32, with and without a draft"
     return f"Linear layers run on the packed CPU kernel, weights stored as {storage}{other}"

@@ -135,12 +135,14 @@ def test_contradicting_draft_lengths(target):
         ("dp_size", 2),
         ("enable_dp_attention", True),
         ("enable_hierarchical_cache", True),
+        ("enable_lora", True),
+        ("lora_paths", "adapter"),
         ("disaggregation_mode", "prefill"),
         ("speculative_eagle_topk", 4),
     ],
 )
 def test_settings_without_a_path(target, setting, value):
-    refuse(f"{setting}={value}", model_path=target, **{setting: value})
+    refuse(f"{setting}={value!r}".replace("'prefill'", "prefill"), model_path=target, **{setting: value})
 
 
 def test_a_key_and_several_tokenizer_processes_exclude_each_other(target):

@@ -1,0 +1,186 @@
+"""Early stops, trust in a draft's confidence, and who probes: by hand, number for number."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sgl_spec.config import RequestOptions
+from sgl_spec.control.base import RequestView
+from sgl_spec.control.cost import CostModel
+from sgl_spec.control.explore import COLD_TRIALS, DOUBT, Explorer, Running, hopeless
+from sgl_spec.control.probe import HEAD_START, SHORTEST, Account, Prober
+from sgl_spec.control.stops import LEAST_SURE, EarlyStop
+from sgl_spec.control.trust import KEEP, LEAST, MOST, PRIOR, Trust
+
+VIEW = RequestView("r", 8)
+OWN = RequestView("r", 8, options=RequestOptions(draft_confidence=0.7))
+A, B, C = ("a", 0), ("b", 0), ("c", 0)
+
+
+def costs(row: float = 0.06, step: tuple[float, float] = (0.3, 0.1)) -> CostModel:
+    """Milliseconds: `row` of the target's pass, `step` (constant, per request) of a draft forward."""
+    cost = CostModel()
+    cost.verify.theta, cost.draft.theta = [0.8, 0.2, row, 0.01], list(step)
+    cost.verify.count = cost.draft.count = cost.catchup.count = cost.overhead.count = 1
+    cost.catchup.theta, cost.overhead.theta = [0.05, 0.01], [0.0, 0.0, 0.0]
+    return cost
+
+
+def test_thresholds_by_hand() -> None:
+    stop = EarlyStop(None, token_ms=0.8, drafting=0)
+    assert stop.row_worth(costs()) == pytest.approx(0.06 / 0.8)
+    assert stop.keep(VIEW, costs()) == pytest.approx(0.06 / 0.8)
+    assert stop.go_on(VIEW, costs(step=(0.1, 0.02))) == pytest.approx((0.06 / 0.8 + 0.12 / 0.8) / 0.5)
+    stop.drafting = 4  # a step is shared
+    assert stop.go_on(VIEW, costs()) == pytest.approx((0.06 / 0.8 + (0.3 + 4 * 0.1) / 4 / 0.8) / 0.5)
+    stop.trust = Trust(promised=4.0, kept=12.0)
+    assert stop.trust.factor == 2.0
+    assert stop.keep(VIEW, costs()) == pytest.approx(0.06 / 0.8 / 2.0)
+    assert stop.go_on(VIEW, costs(row=9.0)) == LEAST_SURE == stop.keep(VIEW, costs(row=9.0))
+
+
+def test_before_any_plan_nothing_stops() -> None:
+    stop = EarlyStop(None)
+    assert (stop.row_worth(costs()), stop.keep(VIEW, costs()), stop.go_on(VIEW, costs())) == (0.0, 0.0, 0.0)
+
+
+def test_a_given_threshold_goes_before_costs_and_the_requests_before_the_servers() -> None:
+    for token_ms in (0.0, 0.8):
+        stop = EarlyStop(0.4, token_ms=token_ms)
+        assert (stop.keep(VIEW, costs()), stop.go_on(VIEW, costs())) == (0.4, 0.4)
+        assert (stop.keep(OWN, costs()), stop.go_on(OWN, costs())) == (0.7, 0.7)
+
+
+def test_trust_by_hand() -> None:
+    trust = Trust()
+    assert trust.factor == 1.0
+    trust.learn(2.0, 3)
+    trust.learn(0.5, 1)
+    assert trust.promised == pytest.approx(KEEP * 2.0 + 0.5)
+    assert trust.kept == pytest.approx(KEEP * 3.0 + 1.0)
+    assert trust.factor == pytest.approx((trust.kept + PRIOR) / (trust.promised + PRIOR))
+    before = trust.kept
+    trust.learn(0.0, 5)  # not told what was promised: nothing is learnt, and nothing fades
+    assert trust.kept == before
+    assert Trust(promised=1000.0).factor == LEAST
+    assert Trust(kept=1000.0).factor == MOST
+
+
+def known(hits: dict[Any, float], trials: dict[Any, float], anything: float = 0.0) -> Any:
+    """What acceptance says: hits and first guesses per program, and first guesses of all programs."""
+    return SimpleNamespace(
+        all=SimpleNamespace(seen=lambda _: (0.0, anything)),
+        programs=SimpleNamespace(seen=lambda key: (hits.get(key, 0.0), trials.get(key, 0.0))),
+        asked=lambda key: trials.get(key, 0.0),
+    )
+
+
+def test_hopeless_by_hand() -> None:
+    cost, batch, plain = costs(row=0.1), 2, 1.4
+    guess = (0.05 + 0.01 * 4.0) / 2 + 0.1  # catch-up of two tokens each, shared, and a row of the target's pass
+    rate = (1.0 + 1.0) / (12.0 + 2.0)
+    lucky = rate + DOUBT * (rate * (1 - rate) / 15.0) ** 0.5
+    edge = guess * batch / lucky  # the price of a plain round at which it is neither
+    seen = known({A: 1.0}, {A: 12.0})
+    assert hopeless(cost, seen, A, edge * 0.999, batch)
+    assert not hopeless(cost, seen, A, edge * 1.001, batch)
+    assert not hopeless(cost, known({A: 12.0}, {A: 12.0}), A, plain, batch)
+    assert hopeless(cost, known({}, {A: 300.0}), A, plain, batch)
+
+
+def prices(cost: CostModel, pending: list[int], *, free: list[int] | None = None, plain: float = 1.0) -> Any:
+    """A round of requests whose guesses cost 0.5 ms each, and a table of costs in which 2 guesses are cheapest."""
+    slots = SimpleNamespace(
+        free=np.array(free or [0] * len(pending)), pending=np.array(pending), survival=np.zeros((1, 8))
+    )
+    return SimpleNamespace(
+        cost=cost,
+        plain=plain,
+        slots=slots,
+        verify=np.array([1.0, 1.1, 1.2, 1.9]),
+        fixed=np.array([0.4, 0.1, 0.1]),
+        worth=lambda chosen: SimpleNamespace(ms=plain + 0.5 * float(np.sum(chosen))),
+    )
+
+
+def explorer(elapsed: float = 1e6) -> Explorer:
+    return Explorer(Prober(Account(0.01, elapsed=elapsed)))
+
+
+def test_two_requests_of_an_unknown_draft_probe_the_cheapest_first() -> None:
+    states = [Running(A, 10) for _ in range(4)]
+    chosen = np.array([5, 5, 5, 5])
+    one = explorer()
+    assert one.explore(0, prices(costs(), [9, 2, 7, 3]), known({}, {}), states, [8, 8, 8, 8], chosen) == {A}
+    assert chosen.tolist() == [0, 2, 0, 2]  # the length with the least cost per trial; the others wait
+    assert [state.exploring for state in states] == [False, True, False, True]
+    assert one.probe_ms == pytest.approx(0.5 * 4)
+    chosen[:] = 5
+    assert one.explore(0, prices(costs(), [9, 2, 7, 3]), known({}, {}), states, [8, 1, 8, 8], chosen) == {A}
+    assert chosen.tolist() == [0, 1, 0, 2]  # no longer than what the request may still have
+
+
+def test_without_money_an_unknown_draft_waits() -> None:
+    one = explorer(elapsed=0.0)
+    one.prober.account.spent = HEAD_START * 1.0
+    states, chosen = [Running(A, 10)], np.array([5])
+    assert one.explore(0, prices(costs(), [1]), known({}, {}), states, [8], chosen) == {A}
+    assert chosen.tolist() == [0]
+    assert (states[0].exploring, one.probe_ms) == (False, 0.0)
+
+
+def test_a_known_draft_that_pays_is_left_alone_and_one_that_does_not_is_probed_when_due() -> None:
+    seen = known({A: 9.0, B: 1.0}, {A: COLD_TRIALS, B: COLD_TRIALS}, anything=2 * COLD_TRIALS)
+    states = [Running(A, 10), Running(B, 10), Running(B, 10), Running(C, 10)]
+    chosen = np.array([4, 0, 0, 3])
+    one, tops = explorer(), [8, 8, 8, 8]
+    made = prices(costs(), [1, 6, 5, 1])
+    one.prober.works(B, 0)
+    assert one.explore(SHORTEST - 1, made, seen, states, tops, chosen) == set()
+    assert chosen.tolist() == [4, 0, 0, 3]  # C is new, but drafts pay here, so it may draft as planned
+    assert one.probe_ms == 0.0
+    assert one.explore(SHORTEST, made, seen, states, tops, chosen) == set()
+    assert chosen.tolist() == [4, 0, 2, 3]  # one request, the one with least to read
+    assert one.probe_ms == pytest.approx(1.0)
+    assert one.prober.pause(A).last == SHORTEST
+
+
+def test_requests_without_a_draft_to_ask_do_not_probe() -> None:
+    states = [Running(A, 10), Running(A, 10), Running(A, 10)]
+    chosen = np.array([0, 3, 0])
+    made = prices(costs(), [1, 1, 1], free=[0, 3, 0])
+    assert explorer().explore(0, made, known({}, {}), states, [0, 8, 8], chosen) == {A}
+    assert chosen.tolist() == [0, 3, 2]  # no room; guesses that were ready; the only one that can
+
+
+def test_the_cheapest_length_is_at_most_the_longest_probe_and_what_there_is() -> None:
+    states, chosen = [Running(A, 10)], np.array([0])
+    made = prices(costs(), [1])
+    made.verify = np.array([1.0, 1.01, 1.02, 1.03, 1.04])
+    made.fixed = np.array([0.5, 0.01, 0.01, 0.01])
+    explorer().explore(0, made, known({}, {}), states, [8], chosen)
+    assert chosen.tolist() == [3]
+    made.slots.survival = np.zeros((1, 2))
+    explorer().explore(0, made, known({}, {}), states, [8], chosen)
+    assert chosen.tolist() == [2]
+
+
+def test_what_a_probe_cost_is_booked_less_what_it_gained() -> None:
+    cost = costs()
+    one = explorer()
+    one.probe_ms = 3.0
+    plain = cost.plain_ms(4)
+    assert plain == pytest.approx(0.8 + 4 * 0.2)
+    seen = known({A: 9.0}, {A: 12.0, B: 300.0})
+    going = one.settle(50, 4, [(A, 3, 2), (B, 3, 1)], cost, seen)
+    assert one.prober.account.spent == pytest.approx(3.0 - 3 * plain / 4)
+    assert going  # A's goes on
+    assert one.prober.pause(A).last == one.prober.pause(B).last == 50
+    assert (one.prober.pause(A).streak, one.prober.pause(B).streak) == (1, 0)
+    assert one.prober.pause(B).wait == 2 * SHORTEST
+    one.probe_ms = 0.1
+    before = one.prober.account.spent
+    assert not one.settle(51, 4, [(B, 3, 2)], cost, seen)
+    assert one.prober.account.spent == before  # a gain is nobody's credit
