@@ -10,6 +10,7 @@ from sgl_spec.config import SpecConfig, unknown_name
 from sgl_spec.context import ALLOW_LONGER, shorter_drafts
 from sgl_spec.errors import ConfigError
 from sgl_spec.preflight import check_start, free_port, read_config
+from sgl_spec.unsupported import refuse_on_cpu
 from sgl_spec.upstream import server_argument_names
 
 ALGORITHM = "SGL_SPEC"
@@ -137,6 +138,7 @@ def has_accelerator() -> bool:
 
 
 def _prepare_cpu(args: dict[str, Any], environment: dict[str, str]) -> list[str]:
+    refuse_on_cpu(args.get)
     changed = []
     for name, value in CPU_DEFAULTS.items():
         if args.get(name) is None:

@@ -7,7 +7,7 @@ from sgl_spec.config import shown
 from sgl_spec.errors import ConfigError
 
 ONE_ONLY = ("pp_size", "dp_size")
-OFF_ONLY = ("enable_dp_attention", "enable_hierarchical_cache")
+OFF_ONLY = ("enable_dp_attention", "enable_hierarchical_cache", "enable_return_hidden_states")
 ADAPTERS = ("enable_lora", "lora_paths")  # the fused forward and the verify pass know nothing of them
 
 
@@ -41,3 +41,10 @@ def refuse(read: Callable[[str], Any]) -> None:
     mode = read("disaggregation_mode")
     if mode not in (None, "null"):
         raise ConfigError(f"disaggregation_mode={mode} is not supported with sgl-spec: leave it out")
+
+
+def refuse_on_cpu(read: Callable[[str], Any]) -> None:
+    """Raise ConfigError for what SGLang itself cannot do without an accelerator; `read` as in `refuse`."""
+    pages = read("page_size")
+    if pages and int(pages) > 1:
+        raise ConfigError(f"page_size={pages} needs an accelerator in SGLang: leave it out or use 1")

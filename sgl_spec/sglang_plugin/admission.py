@@ -29,6 +29,17 @@ def check_prompt(request: Any, input_ids: Any) -> None:
         raise ConfigError("The prompt is empty: send at least one token, for example the tokenizer's first one.")
 
 
+def check_prediction(request: Any, tokenizer: Any) -> None:
+    """Raise ConfigError for a predicted text that no tokenizer can turn into ids."""
+    params = getattr(request, "sampling_params", None)
+    custom = params.get("custom_params") if isinstance(params, dict) else None
+    given = custom.get(OPTIONS_KEY) if isinstance(custom, dict) else None
+    if tokenizer is None and isinstance(given, dict) and isinstance(given.get("prediction"), str):
+        raise ConfigError(
+            "prediction is text, and this server was started with skip_tokenizer_init: send it as a list of token ids"
+        )
+
+
 def install() -> None:
     """Check ours beside SGLang's own checks of a request."""
     verify_parameters, validate_request = SamplingParams.verify, TokenizerManager._validate_one_request
@@ -39,6 +50,7 @@ def install() -> None:
 
     def validate(self: TokenizerManager, obj: Any, input_ids: Any) -> None:
         check_prompt(obj, input_ids)
+        check_prediction(obj, self.tokenizer)
         validate_request(self, obj, input_ids)
 
     SamplingParams.verify = verify

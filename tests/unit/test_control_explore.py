@@ -71,7 +71,7 @@ def test_trust_by_hand() -> None:
 def known(hits: dict[Any, float], trials: dict[Any, float], anything: float = 0.0) -> Any:
     """What acceptance says: hits and first guesses per program, and first guesses of all programs."""
     return SimpleNamespace(
-        all=SimpleNamespace(seen=lambda _: (0.0, anything)),
+        all=SimpleNamespace(seen=lambda key: (0.0, anything if key == "" else 0.0)),
         programs=SimpleNamespace(seen=lambda key: (hits.get(key, 0.0), trials.get(key, 0.0))),
         asked=lambda key: trials.get(key, 0.0),
     )
@@ -162,6 +162,11 @@ def test_the_cheapest_length_is_at_most_the_longest_probe_and_what_there_is() ->
     made.fixed = np.array([0.5, 0.01, 0.01, 0.01])
     explorer().explore(0, made, known({}, {}), states, [8], chosen)
     assert chosen.tolist() == [3]
+    made.verify, made.fixed = np.array([1.0, 1.5, 1.55, 1.6]), np.array([0.2, 0.1, 0.1])
+    explorer().explore(0, made, known({}, {}), states, [8], chosen)
+    assert chosen.tolist() == [2]  # 0.7 a trial alone, 0.85 / 1.5 with a second guess, 1.0 / 1.75 with a third
+    made.verify = np.array([1.0, 1.01, 1.02, 1.03, 1.04])
+    made.fixed = np.array([0.5, 0.01, 0.01, 0.01])
     made.slots.survival = np.zeros((1, 2))
     explorer().explore(0, made, known({}, {}), states, [8], chosen)
     assert chosen.tolist() == [2]

@@ -135,6 +135,7 @@ def test_contradicting_draft_lengths(target):
         ("dp_size", 2),
         ("enable_dp_attention", True),
         ("enable_hierarchical_cache", True),
+        ("enable_return_hidden_states", True),
         ("enable_lora", True),
         ("lora_paths", "adapter"),
         ("disaggregation_mode", "prefill"),
@@ -209,3 +210,8 @@ def test_weights_that_are_a_pipe_are_left_to_the_engine(tmp_path):
     (draft / "model.safetensors").unlink()
     os.mkfifo(draft / "model.safetensors")
     check_folder("draft_model_path", str(draft))
+
+
+def test_pages_need_an_accelerator(target):
+    refuse("page_size=16 needs an accelerator", model_path=target, page_size=16, device="cpu")
+    assert plan_launch({"model_path": target, "page_size": 1, "device": "cpu"}).server_args["page_size"] == 1
