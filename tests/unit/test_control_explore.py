@@ -16,7 +16,7 @@ from sgl_spec.control.trust import KEEP, LEAST, MOST, PRIOR, Trust
 
 VIEW = RequestView("r", 8)
 OWN = RequestView("r", 8, options=RequestOptions(draft_confidence=0.7))
-A, B, C = ("a", 0), ("b", 0), ("c", 0)
+A, B, C, D = ("a", 0), ("b", 0), ("c", 0), ("d", 0)
 
 
 def costs(row: float = 0.06, step: tuple[float, float] = (0.3, 0.1)) -> CostModel:
@@ -145,6 +145,24 @@ def test_a_known_draft_that_pays_is_left_alone_and_one_that_does_not_is_probed_w
     assert chosen.tolist() == [4, 0, 2, 3]  # one request, the one with least to read
     assert one.probe_ms == pytest.approx(1.0)
     assert one.prober.pause(A).last == SHORTEST
+
+
+def test_each_program_is_judged_by_its_own_evidence() -> None:
+    """A failed lately; B failed long ago; nothing is known of C; D is not known well and cannot pay any more."""
+    seen = known({A: 1.0, B: 1.0}, {A: COLD_TRIALS, B: COLD_TRIALS, D: COLD_TRIALS - 1})
+    states, chosen = [Running(key, 10) for key in (A, B, C, D)], np.array([0, 0, 5, 5])
+    one = explorer()
+    one.prober.works(A, 100)
+    assert one.explore(110, prices(costs(), [1, 1, 1, 1]), seen, states, [8, 8, 8, 8], chosen) == {C}
+    assert chosen.tolist() == [0, 2, 2, 2]
+    assert [state.exploring for state in states] == [False, True, True, True]
+
+
+def test_what_is_known_of_all_programs_lets_a_new_one_draft_at_once() -> None:
+    for anything, expected in ((COLD_TRIALS, [5]), (COLD_TRIALS - 0.1, [2])):
+        states, chosen = [Running(C, 10)], np.array([5])
+        explorer().explore(0, prices(costs(), [1]), known({}, {}, anything), states, [8], chosen)
+        assert chosen.tolist() == expected
 
 
 def test_requests_without_a_draft_to_ask_do_not_probe() -> None:
