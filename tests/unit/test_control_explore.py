@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sgl_spec.config import RequestOptions
+from sgl_spec.control.acceptance import MAX_PROGRAMS
 from sgl_spec.control.base import RequestView
 from sgl_spec.control.cost import CostModel
 from sgl_spec.control.explore import COLD_TRIALS, DOUBT, Explorer, Running, hopeless
@@ -207,3 +208,18 @@ def test_what_a_probe_cost_is_booked_less_what_it_gained() -> None:
     before = one.prober.account.spent
     assert not one.settle(51, 4, [(B, 3, 2)], cost, seen)
     assert one.prober.account.spent == before  # a gain is nobody's credit
+
+
+def test_a_probe_of_one_right_guess_goes_on() -> None:
+    assert Prober(Account(0.01)).result(A, 5, 1, 1, hopeless=True)
+
+
+def test_pauses_are_kept_of_so_many_programs() -> None:
+    prober = Prober(Account(0.01))
+    for i in range(MAX_PROGRAMS):
+        prober.pause(("p", i)).wait = i
+    assert (len(prober.pauses), prober.pause(("p", 0)).wait) == (MAX_PROGRAMS, 0)
+    prober.pause(A)
+    assert len(prober.pauses) == MAX_PROGRAMS
+    assert ("p", 1) not in prober.pauses  # the one asked for longest ago
+    assert ("p", 0) in prober.pauses

@@ -1,6 +1,8 @@
 import json
+import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from sgl_spec.cli import main
@@ -44,6 +46,47 @@ def test_article_table_says_how_far_off_it_is():
     assert [round(100 * rows[k].chance_error) for k in (3, 5, 7, 10)] == [-19, 17, 69, 150]
     assert max(rows.values(), key=lambda row: row.article).k == 10  # so by K * p the longest is best
     assert max(rows.values(), key=lambda row: row.speedup).k == 5  # with costs it is not
+
+
+def test_the_curve_between_two_rates_by_hand():
+    """Accepted tokens 0, 1.5, 2 at K = 0, 2, 4: slopes 0.75, 0.25, tangents 1, 0.375 (harmonic mean), 0.1875."""
+    assert from_rates({2: 0.75, 4: 0.5}) == pytest.approx([0.90625, 0.59375, 0.296875, 0.203125])
+    assert from_rates({1: 1.0, 2: 0.5}) == pytest.approx([1.0, 0.0])  # a flat end
+    assert from_rates({2: 0.0, 3: 0.0}) == pytest.approx([0.0] * 3)
+
+
+def test_a_row_of_the_articles_table_by_hand():
+    (row,) = article_table({3: 2.0, 5: 1.0}, {3: 0.5})
+    assert (row.k, row.p, row.article, row.as_rate) == (3, 0.5, 1.5, 2.5)
+    assert (row.as_chance, row.chance_error, row.speedup) == pytest.approx((1.875, 1.5 / 1.875 - 1, 1.25))
+
+
+def test_acceptance_at_a_temperature_is_the_overlap_of_two_laws():
+    """The same synthetic texts, summed token by token; a noiseless draft that samples is always accepted."""
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(1.0, 7.0, size=(256, 1))
+    target = spread * rng.normal(size=(256, 400))
+    draft = target + 0.5 * spread * rng.normal(size=target.shape)
+    overlaps, hits = [], []
+    for said, guessed in zip(target.tolist(), draft.tolist(), strict=True):
+        p, q = ([math.exp(x / 0.7) for x in row] for row in (said, guessed))
+        whole, drafted = sum(p), sum(q)
+        overlaps.append(sum(min(a / whole, b / drafted) for a, b in zip(p, q, strict=True)))
+        hits.append(p[q.index(max(q))] / whole)
+    cost = {0: 1.0, 2: 1.4, 4: 2.0}
+    (row,) = temperature_table(cost, (0.7,), noise=0.5)
+    assert row.temperature == 0.7
+    assert row.argmax == pytest.approx(sum(hits) / 256)
+    assert row.sampled == pytest.approx(sum(overlaps) / 256)
+    speeds = {k: expected_tokens(constant(max(row.sampled, row.argmax), k)) / c for k, c in cost.items()}
+    assert row.k == max(speeds, key=speeds.__getitem__)
+    assert row.speedup == pytest.approx(speeds[row.k])
+    (noiseless,) = temperature_table(cost, (0.7,), noise=0.0)
+    assert noiseless.sampled == pytest.approx(1.0)
+    (usual,), (given,) = temperature_table(cost, (0.7,)), temperature_table(cost, (0.7,), 0.25)
+    assert usual == given
+    (cold,) = temperature_table(cost, (0.01,), noise=0.5)
+    assert cold.argmax == pytest.approx(cold.sampled, abs=0.02)
 
 
 def test_hot_text_is_harder_to_guess():
