@@ -10,7 +10,7 @@ from sgl_spec.config import SpecConfig, unknown_name
 from sgl_spec.context import ALLOW_LONGER, shorter_drafts
 from sgl_spec.errors import ConfigError
 from sgl_spec.preflight import check_start, free_port, read_config
-from sgl_spec.unsupported import refuse_on_cpu
+from sgl_spec.unsupported import refuse_on_cpu, refuse_other_algorithms
 from sgl_spec.upstream import server_argument_names
 
 ALGORITHM = "SGL_SPEC"
@@ -69,6 +69,7 @@ def plan_launch(values: Mapping[str, Any]) -> Launch:
     for name in theirs:
         if name not in known:
             raise ConfigError(unknown_name("sgl-spec", name, sorted(known | set(SpecConfig.model_fields))))
+    refuse_other_algorithms(theirs, ALGORITHM)
     if "speculative_draft_model_path" in theirs:
         ours.setdefault("draft_model_path", theirs.pop("speculative_draft_model_path"))
     config = SpecConfig.parse(_with_sglang_draft_length(ours, theirs))

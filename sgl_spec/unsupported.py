@@ -1,6 +1,6 @@
 """Server settings of SGLang under which the round would be wrong or was never tried."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sgl_spec.config import shown
@@ -9,6 +9,32 @@ from sgl_spec.errors import ConfigError
 ONE_ONLY = ("pp_size", "dp_size")
 OFF_ONLY = ("enable_dp_attention", "enable_hierarchical_cache", "enable_return_hidden_states")
 ADAPTERS = ("enable_lora", "lora_paths")  # the fused forward and the verify pass know nothing of them
+OF_A_DRAFT = (
+    "speculative_draft_attention_backend",
+    "speculative_draft_kv_cache_dtype",
+    "speculative_draft_load_format",
+    "speculative_draft_model_path",
+    "speculative_draft_model_quantization",
+    "speculative_draft_model_revision",
+    "speculative_eagle_topk",
+    "speculative_moe_a2a_backend",
+    "speculative_moe_runner_backend",
+    "speculative_num_draft_tokens",
+    "speculative_num_steps",
+)
+"""Of SGLang's settings for speculation those that act here too."""
+
+
+def refuse_other_algorithms(given: Mapping[str, Any], ours: str) -> None:
+    """Raise ConfigError for a setting of another algorithm than `ours`: it would be replaced, or do nothing."""
+    for name, value in given.items():
+        if name == "speculative_algorithm" and value not in (None, ours):
+            raise ConfigError(
+                f"{name}={shown(value)} is another algorithm than sgl-spec's own: leave it out, or start SGLang itself"
+            )
+        if name.startswith("speculative_") and name not in (*OF_A_DRAFT, "speculative_algorithm") and value is not None:
+            instead = " and choose a controller" if "adaptive" in name else ""
+            raise ConfigError(f"{name}={shown(value)} belongs to another algorithm of SGLang: leave it out{instead}")
 
 
 def refuse(read: Callable[[str], Any]) -> None:

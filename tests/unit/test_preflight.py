@@ -212,6 +212,30 @@ def test_weights_that_are_a_pipe_are_left_to_the_engine(tmp_path):
     check_folder("draft_model_path", str(draft))
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "sentence"),
+    [
+        ("speculative_algorithm", "EAGLE", "is another algorithm than sgl-spec's own"),
+        ("speculative_adaptive", True, "leave it out and choose a controller"),
+        ("speculative_adaptive_config", {"candidate_steps": [1, 3, 7]}, "leave it out and choose a controller"),
+        ("speculative_accept_threshold_single", 0.5, "belongs to another algorithm"),
+        ("speculative_accept_threshold_acc", 0.9, "belongs to another algorithm"),
+        ("speculative_token_map", "map.pt", "belongs to another algorithm"),
+        ("speculative_ngram_capacity", 100, "belongs to another algorithm"),
+    ],
+)
+def test_settings_of_other_algorithms_are_not_passed_over(target, setting, value, sentence):
+    refuse(f"{setting}=.*{sentence}", model_path=target, **{setting: value})
+
+
+def test_what_belongs_to_any_draft_stays(target):
+    launch = plan_launch(
+        {"model_path": target, "speculative_algorithm": "SGL_SPEC", "speculative_draft_model_revision": "main"}
+    )
+    assert launch.server_args["speculative_algorithm"] == "SGL_SPEC"
+    assert launch.server_args["speculative_draft_model_revision"] == "main"
+
+
 def test_pages_need_an_accelerator(target):
     refuse("page_size=16 needs an accelerator", model_path=target, page_size=16, device="cpu")
     assert plan_launch({"model_path": target, "page_size": 1, "device": "cpu"}).server_args["page_size"] == 1
