@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Annotated
 
 from sgl_spec.bench.ab import MODEL_ONLY, PLAIN, Arm, ask_in_turn, ratio, summary
-from sgl_spec.bench.edits import copy_task, some_edits
+from sgl_spec.bench.edits import COPY, Edit, copy_task, some_edits
 from sgl_spec.bench.engine import pair, running
 from sgl_spec.bench.load import Answer, Ask
 from sgl_spec.bench.options import (
@@ -59,7 +59,7 @@ def prediction(
             for name, one in found.items():
                 answers[name] += one
             out.print(f"  {edit.name}: {edit.change}")
-    likeness = [_likeness(copy_task(e)[0], e.new, a.texts[0]) for e, a in zip(chosen, answers["plain"], strict=True)]
+    likeness = [_likeness(e, a.texts[0]) for e, a in zip(chosen, answers["plain"], strict=True)]
     rows = [{"arm": arm.name, **summary(answers[arm.name], answers["plain"])} for arm in ARMS]
     rows[0]["answer_like_new_file"] = round(mean(likeness), 3)
     finish(
@@ -74,7 +74,7 @@ def prediction(
     )
 
 
-def _likeness(prompt: str, new: str, answer: str) -> float:
+def _likeness(edit: Edit, answer: str) -> float:
     """How like the rest of the new file an answer is, 1 for equal, over the answer's length."""
-    begun = prompt.rpartition(", a copy\n")[2]
-    return SequenceMatcher(None, new.removeprefix(begun)[: len(answer)], answer, autojunk=False).ratio()
+    begun = copy_task(edit)[0].rpartition(COPY.format(edit.name))[2]
+    return SequenceMatcher(None, edit.new.removeprefix(begun)[: len(answer)], answer, autojunk=False).ratio()
