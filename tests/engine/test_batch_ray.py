@@ -1,7 +1,9 @@
 """`sgl-spec batch --ray local`: the rows of the plain batch, errors as sentences, nothing left running."""
 
 import json
+import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -80,21 +82,57 @@ def test_a_program_of_the_working_folder_and_a_server_that_dies(
     assert_none_left(tmp_path)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_an_end_by_signal_leaves_no_process_and_loses_no_row(sent: signal.Signals, tmp_path: Path) -> None:
-    source, out = rows_file(tmp_path, [{"question": f"q{i}"} for i in range(40)]), tmp_path / "out.jsonl"
+def test_ctrl_c_leaves_no_process_and_loses_no_row(tmp_path: Path) -> None:
+    source, out = rows_file(tmp_path, [{"question": f"q{i}"} for i in range(24)]), tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "sgl_spec.cli", "batch", str(source), "-o", str(out), "--ray", "local"]
     with FakeEngine(delay_s=0.5) as engine:
         running = subprocess.Popen([*command, "--url", engine.url], cwd=tmp_path, env=dict(os.environ))
         while not out.exists() or not out.read_bytes():
             assert running.poll() is None
             time.sleep(0.05)
-        running.send_signal(sent)
-        assert running.wait(timeout=60) == (130 if sent == signal.SIGINT else -signal.SIGKILL)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 130
         assert_none_left(tmp_path)
         before = sum(engine.prompts.values())
         kept = out.read_bytes().count(b"\n")
-        assert 1 <= kept < 40
+        assert 1 <= kept < 24
         assert batch(source, output=out, url=[engine.url], concurrency=8) == 0
-        assert sum(engine.prompts.values()) == before + 40 - kept
-    assert [json.loads(line)["index"] for line in out.read_text().splitlines()] == list(range(40))
+        assert sum(engine.prompts.values()) == before + 24 - kept
+    assert [json.loads(line)["index"] for line in out.read_text().splitlines()] == list(range(24))
+
+
+def run_there(folder: Path, source: Path, out: Path, url: str) -> None:
+    """What a process of `batches` does: the command, in a folder of its own."""
+    os.chdir(folder)
+    batch(source, output=out, url=[url], concurrency=4, ray="local")
+
+
+@pytest.fixture
+def batches() -> Any:
+    """Processes that have imported all that a batch needs: that is most of what a start costs."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "ray.data", "programs.batch"])
+    return context
+
+
+def test_five_kills_end_in_the_file_of_the_plain_batch(demo_server: Any, batches: Any, tmp_path: Path) -> None:
+    rows = [{"id": i, "question": f"What is {i} plus {i}?", "max_tokens": 8} for i in range(96)]
+    source, plain, out = rows_file(tmp_path, rows), tmp_path / "plain.jsonl", tmp_path / "out.jsonl"
+    assert batch(source, output=plain, url=[demo_server.url], concurrency=4) == 0
+    moment, kept = random.Random(0), []
+    for _ in range(5):
+        running = batches.Process(target=run_there, args=(tmp_path, source, out, demo_server.url))
+        running.start()
+        while not out.exists() or out.read_bytes().count(b"\n") <= (kept[-1] if kept else 0):
+            assert running.is_alive()
+            time.sleep(0.02)
+        time.sleep(moment.random())
+        running.kill()
+        running.join()
+        assert running.exitcode == -signal.SIGKILL
+        kept.append(out.read_bytes().count(b"\n"))
+    assert kept == sorted(set(kept))
+    assert kept[-1] < len(rows)
+    run_there(tmp_path, source, out, demo_server.url)
+    assert out.read_bytes() == plain.read_bytes()
+    assert_none_left(tmp_path)
