@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,16 +30,17 @@ def vllm_command(
     tp_size: Annotated[int, typer.Option(min=1, help="GPUs per model.")] = 1,
     json_output: JsonFlag = False,
 ) -> None:
-    """Print the `vllm serve` command with the right --speculative-config.
+    """Print the `vllm serve` command with the right --speculative-config, and what has to be run before it.
 
     \b
     Example:
       sgl-spec export vllm --model-path TARGET --draft-model-path DRAFT
     """
+    prepare, draft = vllm_draft(draft_model_path) if draft_model_path else ([], None)
     config = SpecConfig.parse(
         {
             "model_path": model_path,
-            "draft_model_path": draft_model_path,
+            "draft_model_path": draft,
             "num_speculative_tokens": num_speculative_tokens,
             "controller": controller,
         }
@@ -51,11 +53,27 @@ def vllm_command(
     if speculation is not None:
         words += ["--speculative-config", json.dumps(speculation)]
     out = people(json_output)
-    out.print(shlex.join(words), markup=False)
+    for line in (*prepare, shlex.join(words)):
+        out.print(line, markup=False)
     for note in notes:
         out.print(f"# {note}", markup=False)
     if json_output:
-        emit({"command": words, "speculative_config": speculation, "differences": notes})
+        emit({"prepare": prepare, "command": words, "speculative_config": speculation, "differences": notes})
+
+
+def vllm_draft(path: str) -> tuple[list[str], str]:
+    """Return shell lines that make a draft's folder readable for vLLM, and that folder.
+
+    vLLM takes every safetensors file for weights, so ours needs a folder of links without its list of hot tokens.
+    """
+    from sgl_spec.draft.model import IDS_FILE
+
+    folder = Path(path)
+    if not (folder / IDS_FILE).is_file():
+        return [], path
+    copy = f"{folder.resolve().name}-vllm"
+    source, target = shlex.quote(str(folder.resolve())), shlex.quote(copy)
+    return [f"mkdir {target}", f"cp -s {source}/* {target}/", f"rm {target}/{IDS_FILE}"], copy
 
 
 def vllm_config(config: SpecConfig, tp_size: int = 1) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ SHOWN = """(() => {
     positions: document.querySelectorAll('#positions rect').length,
     ground: getComputedStyle(document.body).backgroundColor,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    cut: [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth).length,
   };
 })()"""
 KEY = "open sesame"
@@ -57,6 +58,7 @@ def test_the_page_shows_what_the_statistics_say(demo_server: Any, tools: str, sc
     keep(seen.picture, f"page-{scheme}-{width}")
     assert seen.complaints == []
     assert seen.value["overflow"] <= 0
+    assert seen.value["cut"] == 0
     assert seen.value["ground"] == {"light": "rgb(246, 247, 248)", "dark": "rgb(17, 20, 23)"}[scheme]
     assert seen.value["positions"] == len(stats["conditional_acceptance_by_position"])
     by_source = {row[0]: row[1:] for row in seen.value["sources"]}

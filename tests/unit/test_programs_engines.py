@@ -1,6 +1,7 @@
 """The same programs on other engines: an OpenAI endpoint that drafts for another, a vLLM server, Transformers."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,22 @@ def test_export_prints_a_command_that_vllm_knows(capsys: pytest.CaptureFixture[s
     assert json.loads(found["command"][4]) == found["speculative_config"]
     assert "drafts 3 tokens in every round" in captured.err
     assert main(["export", "vllm", "--model-path", "T", "--controller", "clever"]) == 2
+
+
+def test_export_gives_vllm_a_draft_without_our_list_of_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draft = tmp_path / "my draft"
+    draft.mkdir()
+    for name in ("config.json", "model.safetensors", "hot_token_ids.safetensors"):
+        (draft / name).touch()
+    assert main(["export", "vllm", "--model-path", "T", "--draft-model-path", "my draft", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    subprocess.run(["sh", "-ec", "\n".join(found["prepare"])], check=True)
+    seen = tmp_path / found["speculative_config"]["model"]
+    assert {file.name for file in seen.iterdir()} == {"config.json", "model.safetensors"}
+    assert all(file.resolve().parent == draft for file in seen.iterdir())
 
 
 def test_export_without_a_draft_and_what_it_cannot_carry() -> None:
