@@ -104,6 +104,21 @@ def test_nobody_asked_for_remote_code(served: Any) -> None:
     assert info["host"] == "127.0.0.1"
 
 
+def test_a_named_tool_is_called(served: Any) -> None:
+    """The demo target knows no tools by itself; the grammar makes it call one."""
+    _, url = served
+    choice = {"type": "function", "function": {"name": "weather"}}
+    said = [
+        ask(url, speculate, tools=[WEATHER], tool_choice=choice, max_tokens=128).choices[0]
+        for speculate in (True, False)
+    ]
+    assert said[0].message.tool_calls, said[0]
+    calls = [choice.message.tool_calls[0].function for choice in said]
+    assert calls[0] == calls[1]
+    assert calls[0].name == "weather"
+    assert json.loads(calls[0].arguments)
+
+
 def test_tools_that_are_not_called_change_no_text(served: Any) -> None:
     _, url = served
     texts = [ask(url, speculate, tools=[WEATHER]).choices[0].message.content for speculate in (True, False)]
