@@ -184,6 +184,9 @@ def test_the_cheapest_length_is_at_most_the_longest_probe_and_what_there_is() ->
     made.verify, made.fixed = np.array([1.0, 1.5, 1.55, 1.6]), np.array([0.2, 0.1, 0.1])
     explorer().explore(0, made, known({}, {}), states, [8], chosen)
     assert chosen.tolist() == [2]  # 0.7 a trial alone, 0.85 / 1.5 with a second guess, 1.0 / 1.75 with a third
+    made.verify, made.fixed = np.array([1.0, 1.1, 1.2, 1.9]), np.array([0.22, 0.1, 0.1])
+    explorer().explore(0, made, known({}, {}), states, [8], chosen)
+    assert chosen.tolist() == [1]  # 0.32 a trial alone, 0.52 / 1.5 with a second guess
     made.verify = np.array([1.0, 1.01, 1.02, 1.03, 1.04])
     made.fixed = np.array([0.5, 0.01, 0.01, 0.01])
     made.slots.survival = np.zeros((1, 2))

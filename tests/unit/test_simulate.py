@@ -51,6 +51,9 @@ def test_article_table_says_how_far_off_it_is():
 def test_the_curve_between_two_rates_by_hand():
     """Accepted tokens 0, 1.5, 2 at K = 0, 2, 4: slopes 0.75, 0.25, tangents 1, 0.375 (harmonic mean), 0.1875."""
     assert from_rates({2: 0.75, 4: 0.5}) == pytest.approx([0.90625, 0.59375, 0.296875, 0.203125])
+    assert from_rates({2: 0.5, 4: 0.375}) == pytest.approx([0.5 + 7 / 96, 0.5 - 7 / 96, 0.28125, 0.21875])
+    assert from_rates({2: 0.75, 4: 0.475})[0] == pytest.approx(0.25 + 0.75 - 0.25 * 0.3 / 0.95)  # no tangent above 1
+    assert from_rates({2: 0.5, 4: 0.5}) == pytest.approx([0.5] * 4)
     assert from_rates({1: 1.0, 2: 0.5}) == pytest.approx([1.0, 0.0])  # a flat end
     assert from_rates({2: 0.0, 3: 0.0}) == pytest.approx([0.0] * 3)
 
