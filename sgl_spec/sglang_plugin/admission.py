@@ -24,9 +24,23 @@ def check_options(custom_params: Any, vocab_size: int) -> None:
 
 
 def check_prompt(request: Any, input_ids: Any) -> None:
-    """Raise ConfigError for a prompt of no token: SGLang's scheduler dies of it."""
+    """Raise ConfigError for a prompt of which SGLang's scheduler dies: one of no token, or with replaced embeddings."""
+    if getattr(request, "positional_embed_overrides", None) is not None:
+        raise ConfigError("positional_embed_overrides is not supported with sgl-spec: leave it out")
     if input_ids is not None and not len(input_ids) and getattr(request, "input_embeds", None) is None:
         raise ConfigError("The prompt is empty: send at least one token, for example the tokenizer's first one.")
+
+
+def check_logprobs(request: Any, vocab_size: int) -> None:
+    """Raise ConfigError for logprobs of tokens that the target does not have: SGLang's scheduler dies of them."""
+    count, ids = getattr(request, "top_logprobs_num", None), getattr(request, "token_ids_logprob", None)
+    if isinstance(count, int) and not 0 <= count <= vocab_size:
+        raise ConfigError(f"top_logprobs_num={shown(count)} is out of range: use 0 to {vocab_size}")
+    for token in ids if isinstance(ids, list) else ():
+        if not isinstance(token, int) or not 0 <= token < vocab_size:
+            raise ConfigError(
+                f"token_ids_logprob holds {shown(token)}, and the target has {vocab_size} tokens: send ids below that"
+            )
 
 
 def check_prediction(request: Any, tokenizer: Any) -> None:
@@ -50,6 +64,7 @@ def install() -> None:
 
     def validate(self: TokenizerManager, obj: Any, input_ids: Any) -> None:
         check_prompt(obj, input_ids)
+        check_logprobs(obj, self.model_config.vocab_size)
         check_prediction(obj, self.tokenizer)
         validate_request(self, obj, input_ids)
 

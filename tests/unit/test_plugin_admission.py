@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sgl_spec.errors import ConfigError
-from sgl_spec.sglang_plugin.admission import check_options, check_prediction, check_prompt
+from sgl_spec.sglang_plugin.admission import check_logprobs, check_options, check_prediction, check_prompt
 
 
 def test_an_empty_prompt_is_refused() -> None:
@@ -14,6 +14,33 @@ def test_an_empty_prompt_is_refused() -> None:
     check_prompt(SimpleNamespace(), [1])
     check_prompt(SimpleNamespace(input_embeds=[[0.5]]), [])
     check_prompt(SimpleNamespace(), None)
+
+
+def test_replaced_embeddings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="positional_embed_overrides is not supported"):
+        check_prompt(SimpleNamespace(positional_embed_overrides={}), [1])
+    check_prompt(SimpleNamespace(positional_embed_overrides=None), [1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"top_logprobs_num": 11}, "top_logprobs_num=11 is out of range: use 0 to 10"),
+        ({"top_logprobs_num": -1}, "top_logprobs_num=-1"),
+        ({"token_ids_logprob": [3, 10]}, "token_ids_logprob holds 10"),
+        ({"token_ids_logprob": [-1]}, "token_ids_logprob holds -1"),
+        ({"token_ids_logprob": [[1]]}, "token_ids_logprob holds"),
+    ],
+)
+def test_logprobs_of_tokens_that_do_not_exist_are_refused(asked: dict, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_logprobs(SimpleNamespace(**asked), vocab_size=10)
+
+
+def test_other_logprobs_are_asked_for() -> None:
+    check_logprobs(SimpleNamespace(top_logprobs_num=10, token_ids_logprob=[0, 9]), vocab_size=10)
+    check_logprobs(SimpleNamespace(top_logprobs_num=0, token_ids_logprob=None), vocab_size=10)
+    check_logprobs(SimpleNamespace(), vocab_size=10)
 
 
 def test_a_predicted_id_beyond_the_vocabulary_is_refused() -> None:
