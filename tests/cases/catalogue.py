@@ -11,6 +11,9 @@ CASES = "engine/test_cases.py"
 FINISH = "engine/test_finish.py"
 OPTIONS = "engine/test_options.py"
 PARITY = "engine/test_parity.py"
+NEIGHBOURS = "engine/test_neighbours.py"
+STEERED = "engine/test_control_requests.py"
+FRONT_END = "unit/test_front_end.py"
 PREFLIGHT = "unit/test_preflight.py"
 VOCAB = "unit/test_draft_vocab.py"
 
@@ -37,6 +40,7 @@ CATALOGUE = [
         "a stop string early in an accepted run is missed",
         RIGHT,
         f"{FINISH}::test_stop_strings",
+        f"{NEIGHBOURS}::test_ends",
     ),
     _case(
         "B03",
@@ -45,6 +49,7 @@ CATALOGUE = [
         RIGHT,
         f"{FINISH}::test_eos_inside_an_accepted_run",
         f"{CASES}::test_b03_nothing_follows_eos_when_length_is_near",
+        f"{NEIGHBOURS}::test_ends",
     ),
     _case(
         "B04",
@@ -52,6 +57,7 @@ CATALOGUE = [
         "ids and logprobs go on past a stop string",
         RIGHT,
         f"{CASES}::test_b04_ids_and_logprobs_end_with_the_stop_string",
+        f"{NEIGHBOURS}::test_logprobs",
     ),
     _case(
         "B06",
@@ -166,7 +172,14 @@ CATALOGUE = [
     _case(
         "B30", "vLLM #17509", "ranks of tp=2 accept different counts", OTHER, note="needs two devices; never started"
     ),
-    _case("B32", "own", "mixed batches", RIGHT, f"{OPTIONS}::test_greedy_requests_beside_sampled_ones_keep_their_text"),
+    _case(
+        "B32",
+        "own",
+        "mixed batches",
+        RIGHT,
+        f"{OPTIONS}::test_greedy_requests_beside_sampled_ones_keep_their_text",
+        f"{NEIGHBOURS}::test_a_batch_whose_requests_differ_in_everything",
+    ),
     _case("B33", "vLLM #18902", "frequency_penalty does nothing", RIGHT, f"{CASES}::test_b33_a_frequency_penalty_acts"),
     _case(
         "B35",
@@ -175,7 +188,14 @@ CATALOGUE = [
         REFUSED,
         f"{CASES}::test_b35_an_impossible_penalty_is_refused",
     ),
-    _case("B36", "vLLM #38202", "logit_bias is ignored", RIGHT, f"{CASES}::test_b36_a_bias_acts_at_every_position"),
+    _case(
+        "B36",
+        "vLLM #38202",
+        "logit_bias is ignored",
+        RIGHT,
+        f"{CASES}::test_b36_a_bias_acts_at_every_position",
+        f"{NEIGHBOURS}::test_mixed_options",
+    ),
     _case(
         "B37",
         "SGLang #26330",
@@ -198,6 +218,7 @@ CATALOGUE = [
         "only the first token has a logprob",
         RIGHT,
         f"{CASES}::test_b41_every_sampled_token_has_its_logprob",
+        f"{NEIGHBOURS}::test_logprobs",
     ),
     _case(
         "B42",
@@ -206,6 +227,7 @@ CATALOGUE = [
         RIGHT,
         f"{FINISH}::test_logprobs_of_every_token",
         f"{CASES}::test_b42_top_logprobs_are_probabilities",
+        f"{NEIGHBOURS}::test_logprobs",
     ),
     _case(
         "B44", "own", "select decodes under speculation", RIGHT, f"{CASES}::test_b44_select_scores_and_emits_nothing"
@@ -226,13 +248,14 @@ CATALOGUE = [
         "the end of a grammar is passed over",
         RIGHT,
         f"{CASES}::test_b51_the_end_of_a_grammar_is_the_end",
+        f"{NEIGHBOURS}::test_mixed_options",
     ),
     _case(
         "B53",
         "vLLM #36138",
         "the grammar is lost after a thought ends in a guess",
-        OTHER,
-        note="no reasoning model at hand; grammars advance token by token here",
+        RIGHT,
+        f"{NEIGHBOURS}::test_a_grammar_begins_where_a_thought_ends_inside_a_guess",
     ),
     _case(
         "B55",
@@ -292,7 +315,8 @@ CATALOGUE = [
         "the pool shrinks",
         RIGHT,
         f"{FINISH}::test_the_pool_is_as_empty_as_before",
-        note="page_size 1",
+        f"{STEERED}::test_aborts_at_any_time",
+        note="page_size 1; larger pages are refused on a CPU",
     ),
     _case(
         "B67",
@@ -343,6 +367,7 @@ CATALOGUE = [
         "reuse over turns is lost",
         RIGHT,
         f"{CASES}::test_b77_a_conversation_is_reused_turn_by_turn",
+        f"{STEERED}::test_a_session_goes_on_where_it_stopped",
     ),
     _case("B80", "SGLang #2755", "a fork before any text", RIGHT, f"{CASES}::test_b80_forks_before_any_text"),
     _case(
@@ -455,15 +480,17 @@ CATALOGUE = [
         "B108",
         "SGLang's front end",
         "a fork knows nothing of its parent's variables' statistics",
-        OTHER,
-        note="SGLang's front end; the parent's state keeps them",
+        RIGHT,
+        f"{FRONT_END}::test_what_a_variable_cost_is_known_where_it_was_generated",
+        note="they stay with the state that made the variable",
     ),
     _case(
         "B109",
         "SGLang's front end",
         "programs cannot pass repetition_penalty, logit_bias, seed",
-        OTHER,
-        note="SGLang's gen raises TypeError",
+        REFUSED,
+        f"{FRONT_END}::test_what_gen_does_not_know_is_a_type_error",
+        note="a TypeError that names the option",
     ),
     _case(
         "B111",
