@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,6 +67,7 @@ def run_on_ray(
     find_work(settings.program)
     if address != LOCAL:
         _check_address(address)
+        _use_token()
     import ray
 
     _start(address)
@@ -110,6 +112,13 @@ def _check_address(address: str) -> None:
             socket.create_connection((where.hostname or LOOPBACK, where.port), timeout=ANSWERS_S).close()
     except (OSError, ValueError) as error:
         raise ConfigError(_no_cluster(address, str(error))) from None
+
+
+def _use_token() -> None:
+    """Let Ray show the token that it keeps for its clusters: it asks the one to join before it looks for a token."""
+    given = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if given or (Path.home() / ".ray" / "auth_token").is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _no_cluster(address: str, reason: str) -> str:

@@ -13,7 +13,7 @@ from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.runtime_context import get_parallel
 
 from sgl_spec.cpu.build import load
-from sgl_spec.cpu.linear import PackedLinear, Storage, set_threads
+from sgl_spec.cpu.linear import PackedLinear, Storage, set_threads, storage_of
 from sgl_spec.sglang_plugin import fixed_weights
 
 PACKED = "sgl_spec_packed"
@@ -25,17 +25,6 @@ def own_bias(layer: torch.nn.Module) -> torch.Tensor | None:
     if getattr(layer, "skip_bias_add", False) or get_parallel().tp_size > 1:
         return None
     return getattr(layer, "bias", None)
-
-
-def storage_of(weight: torch.Tensor, storage: Storage) -> Storage:
-    """Return how to keep `weight`: bf16 also where that changes no number, as in checkpoints in bf16.
-
-    Results are then the same bit for bit as with `storage="fp32"`, from half the bytes.
-    """
-    if storage != "fp32":
-        return storage
-    exact = all(torch.equal(part.bfloat16().float(), part.float()) for part in (weight[:1], weight))
-    return "bf16" if exact else "fp32"
 
 
 def packed_head(lm_head: Any) -> PackedLinear:

@@ -5,7 +5,7 @@ import time
 import torch
 from torch.nn import functional
 
-from sgl_spec.cpu.linear import PackedLinear
+from sgl_spec.cpu.linear import PackedLinear, storage_of
 from sgl_spec.train.student import Student
 
 _CONTEXT = 256  # tokens
@@ -22,7 +22,7 @@ def step_ms(student: Student, head_storage: str, repeats: int = 200) -> float:
         joined = torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
         gates = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         parts = (joined, attention.o_proj.weight, gates, mlp.down_proj.weight)
-        layers.append((layer, [PackedLinear(part.detach().cpu()) for part in parts]))
+        layers.append((layer, [_packed(part.detach().cpu()) for part in parts]))
     head = PackedLinear(student.head.cpu(), storage=head_storage)  # type: ignore[arg-type]
     heads, kv_heads, dim = layers[0][0].shape
     keys, values = torch.randn(2, 1, kv_heads, _CONTEXT, dim)
@@ -40,3 +40,8 @@ def step_ms(student: Student, head_storage: str, repeats: int = 200) -> float:
             head.forward(x).argmax()
             times.append((time.perf_counter() - start) * 1e3)
     return min(times)
+
+
+def _packed(weight: torch.Tensor) -> PackedLinear:
+    """As the engine keeps a matrix: bf16 where that changes no number, as in every draft that was written to disk."""
+    return PackedLinear(weight, storage=storage_of(weight, "fp32"))

@@ -61,7 +61,7 @@ def test_a_seeded_request_says_the_same_whatever_was_guessed():
 
 
 def test_weights_are_kept_as_bf16_only_where_that_changes_no_number():
-    from sgl_spec.sglang_plugin.cpu_linear import storage_of
+    from sgl_spec.cpu.linear import storage_of
 
     weight = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
     assert storage_of(weight, "fp32") == "fp32"
