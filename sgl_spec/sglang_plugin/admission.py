@@ -2,12 +2,32 @@
 
 from typing import Any
 
+from sglang.srt.managers.io_struct import GenerateReqInput
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from sgl_spec.config import RequestOptions, shown
 from sgl_spec.errors import ConfigError
 from sgl_spec.sglang_plugin.requests import OPTIONS_KEY
+
+ONE_EACH = (
+    "rid",
+    "sampling_params",
+    "return_logprob",
+    "logprob_start_len",
+    "top_logprobs_num",
+    "return_sampling_mask",
+    "return_hidden_states",
+    "custom_logit_processor",
+)
+"""Fields that are lists for a list of texts only: SGLang answers 500 to a list for one."""
+
+
+def check_single(request: Any) -> None:
+    """Raise ConfigError where a request of one text gives a list of values."""
+    for name in ONE_EACH:
+        if isinstance(getattr(request, name, None), list):
+            raise ConfigError(f"{name} is a list, and the request has one text: send one value, or a list of texts")
 
 
 def check_options(custom_params: Any, vocab_size: int) -> None:
@@ -68,5 +88,12 @@ def install() -> None:
         check_prediction(obj, self.tokenizer)
         validate_request(self, obj, input_ids)
 
+    normalize_single = GenerateReqInput._normalize_single_inputs
+
+    def normalize(self: GenerateReqInput) -> None:
+        check_single(self)
+        normalize_single(self)
+
+    GenerateReqInput._normalize_single_inputs = normalize
     SamplingParams.verify = verify
     TokenizerManager._validate_one_request = validate

@@ -40,6 +40,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     ),
     "sglang.srt.managers.scheduler_components.output_streamer:SchedulerOutputStreamer."
     "build_additional_customized_info": ("self", "reqs"),
+    "sglang.srt.managers.io_struct:GenerateReqInput._normalize_single_inputs": ("self",),
     "sglang.srt.managers.tokenizer_manager:TokenizerManager._validate_one_request": ("self", "obj", "input_ids"),
     "sglang.srt.managers.tokenizer_manager:TokenizerManager._accumulate_request_meta_info": (
         "meta_info",

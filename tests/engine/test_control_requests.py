@@ -35,6 +35,9 @@ UNSUPPORTED: list[dict[str, Any]] = [
     {"top_logprobs_num": 10**5, "return_logprob": True},
     {"token_ids_logprob": [10**9], "return_logprob": True},
     {"token_ids_logprob": [-5], "return_logprob": True},
+    {"rid": ["one", "two"]},
+    {"return_logprob": [True, False]},
+    {"top_logprobs_num": [1], "return_logprob": True},
 ]
 ROUTES: list[tuple[str, dict[str, Any]]] = [
     ("/encode", {"text": "Hi"}),

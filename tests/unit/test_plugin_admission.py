@@ -5,7 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from sgl_spec.errors import ConfigError
-from sgl_spec.sglang_plugin.admission import check_logprobs, check_options, check_prediction, check_prompt
+from sgl_spec.sglang_plugin.admission import (
+    ONE_EACH,
+    check_logprobs,
+    check_options,
+    check_prediction,
+    check_prompt,
+    check_single,
+)
 
 
 def test_an_empty_prompt_is_refused() -> None:
@@ -61,3 +68,10 @@ def test_a_predicted_text_needs_a_tokenizer() -> None:
     check_prediction(asked({"prediction": [3, 4]}), None)
     check_prediction(asked(None), None)
     check_prediction(SimpleNamespace(), None)
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_a_list_of_values_for_one_text_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is a list"):
+        check_single(SimpleNamespace(**{name: [1, 2]}))
+    check_single(SimpleNamespace(**{name: 1}))
