@@ -36,7 +36,8 @@ def prediction(
     """Code edits of own files: old file as prediction, an unrelated file as prediction, and none.
 
     The draft cache and the search of the prompt are off, so that nothing but the prediction (and the draft
-    model) guesses. Each prompt is read once unmeasured, since its prefill is the same for all.
+    model) guesses. Each prompt is read once unmeasured, since its prefill is the same for all. The edits of an arm
+    share a program name, as those of an editor would.
 
     Example: sgl-spec bench prediction --prompts 20 --max-new-tokens 2048 --json
     """
@@ -51,7 +52,9 @@ def prediction(
             text, expected = copy_task(edit)
             unrelated = copy_task(some_edits(20)[(10 + number) % 20])[1]
             given = {PREDICTED: expected, UNRELATED: unrelated}
-            arms = [Arm(arm.name, {**arm.options, "prediction": given.get(arm.name)}) for arm in ARMS]
+            arms = [
+                Arm(arm.name, {**arm.options, "prediction": given.get(arm.name), "program": arm.name}) for arm in ARMS
+            ]
             turned = [*arms[number % 3 :], *arms[: number % 3]]
             for arm in arms:
                 engine.client.ask(text, PLAIN, Ask(1), key=f"{edit.name}/{arm.name}")
