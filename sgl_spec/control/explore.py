@@ -10,7 +10,7 @@ from sgl_spec.control.cost import CostModel
 from sgl_spec.control.plan import Prices
 from sgl_spec.control.probe import Prober
 
-COLD_TRIALS = 6.0  # first guesses after which a program's draft is no longer unknown
+COLD_TRIALS = 8.0  # first guesses after which a program's draft is no longer unknown
 COLD_K, COLD_REQUESTS = 3, 2  # longest probe, and requests that may probe at once
 DOUBT = 1.0  # standard deviations by which a draft must fall short to be hopeless
 

@@ -296,4 +296,4 @@ class ThroughputController:
 
 def _entry(batch: int) -> float:
     """What drafting must promise: where a pass is wide already, a wrong estimate slows everybody for a few tokens."""
-    return ENTRY * (1.0 + math.log2(batch) / 2.0)
+    return ENTRY * (1.0 + math.log2(batch))
