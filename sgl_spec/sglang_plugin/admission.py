@@ -43,12 +43,17 @@ def check_options(custom_params: Any, vocab_size: int) -> None:
         )
 
 
-def check_prompt(request: Any, input_ids: Any) -> None:
-    """Raise ConfigError for a prompt of which SGLang's scheduler dies: one of no token, or with replaced embeddings."""
+def check_prompt(request: Any, input_ids: Any, vocab_size: int) -> None:
+    """Raise ConfigError for a prompt of which SGLang's scheduler dies: no token, unknown ones, replaced embeddings."""
     if getattr(request, "positional_embed_overrides", None) is not None:
         raise ConfigError("positional_embed_overrides is not supported with sgl-spec: leave it out")
     if input_ids is not None and not len(input_ids) and getattr(request, "input_embeds", None) is None:
         raise ConfigError("The prompt is empty: send at least one token, for example the tokenizer's first one.")
+    if input_ids is not None and len(input_ids) and not 0 <= min(input_ids) <= max(input_ids) < vocab_size:
+        unknown = next(token for token in input_ids if not 0 <= token < vocab_size)
+        raise ConfigError(
+            f"input_ids holds {shown(unknown)}, and the target has {vocab_size} tokens: send ids of its tokenizer"
+        )
 
 
 def check_logprobs(request: Any, vocab_size: int) -> None:
@@ -83,7 +88,7 @@ def install() -> None:
         check_options(self.custom_params, vocab_size)
 
     def validate(self: TokenizerManager, obj: Any, input_ids: Any) -> None:
-        check_prompt(obj, input_ids)
+        check_prompt(obj, input_ids, self.model_config.vocab_size)
         check_logprobs(obj, self.model_config.vocab_size)
         check_prediction(obj, self.tokenizer)
         validate_request(self, obj, input_ids)

@@ -17,16 +17,24 @@ from sgl_spec.sglang_plugin.admission import (
 
 def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(ConfigError, match="prompt is empty"):
-        check_prompt(SimpleNamespace(), [])
-    check_prompt(SimpleNamespace(), [1])
-    check_prompt(SimpleNamespace(input_embeds=[[0.5]]), [])
-    check_prompt(SimpleNamespace(), None)
+        check_prompt(SimpleNamespace(), [], 10)
+    check_prompt(SimpleNamespace(), [1], 10)
+    check_prompt(SimpleNamespace(input_embeds=[[0.5]]), [], 10)
+    check_prompt(SimpleNamespace(), None, 10)
+
+
+@pytest.mark.parametrize(("ids", "named"), [([3, 10], 10), ([-1, 3], -1), ([3, 10**30], 10)])
+def test_ids_that_the_target_does_not_have_are_refused(ids: list[int], named: int) -> None:
+    """The fused forward would read its embedding from anywhere."""
+    with pytest.raises(ConfigError, match=f"input_ids holds {named}"):
+        check_prompt(SimpleNamespace(), ids, 10)
+    check_prompt(SimpleNamespace(), [0, 9], 10)
 
 
 def test_replaced_embeddings_are_refused() -> None:
     with pytest.raises(ConfigError, match="positional_embed_overrides is not supported"):
-        check_prompt(SimpleNamespace(positional_embed_overrides={}), [1])
-    check_prompt(SimpleNamespace(positional_embed_overrides=None), [1])
+        check_prompt(SimpleNamespace(positional_embed_overrides={}), [1], 10)
+    check_prompt(SimpleNamespace(positional_embed_overrides=None), [1], 10)
 
 
 @pytest.mark.parametrize(
