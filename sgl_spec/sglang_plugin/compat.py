@@ -11,6 +11,20 @@ from typing import Any
 from sgl_spec.errors import UpstreamError
 from sgl_spec.upstream import VERSION, installed_version
 
+WEIGHT_ROUTES = (
+    "begin_weight_update",
+    "init_weights_update_group",
+    "update_weights_from_disk",
+    "update_weights_from_distributed",
+    "update_weights_from_ipc",
+    "update_weights_from_tensor",
+    "check_weights",
+    "get_weights_by_name",
+    "release_memory_occupation",
+    "resume_memory_occupation",
+)
+"""Methods of SGLang's tokenizer manager that exchange or read weights: refused on a CPU."""
+
 TOUCHED: dict[str, tuple[str, ...]] = {
     "sglang.srt.arg_groups.choices:add_attention_backend_choices": (),
     "sglang.srt.configs.draft_parallel:DraftParallelSpec": ("tp_execution",),
@@ -48,20 +62,10 @@ TOUCHED: dict[str, tuple[str, ...]] = {
         "key",
         "values",
     ),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.begin_weight_update": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.init_weights_update_group": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.update_weights_from_disk": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.update_weights_from_distributed": (
-        "self",
-        "obj",
-        "request",
-    ),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.update_weights_from_ipc": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.update_weights_from_tensor": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.check_weights": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.get_weights_by_name": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.release_memory_occupation": ("self", "obj", "request"),
-    "sglang.srt.managers.tokenizer_manager:TokenizerManager.resume_memory_occupation": ("self", "obj", "request"),
+    **{
+        f"sglang.srt.managers.tokenizer_manager:TokenizerManager.{name}": ("self", "obj", "request")
+        for name in WEIGHT_ROUTES
+    },
     "sglang.srt.managers.tp_worker:TpModelWorker": (
         "server_args",
         "gpu_id",

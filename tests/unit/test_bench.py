@@ -167,6 +167,7 @@ def test_a_copy_goes_on_where_its_prediction_begins():
     for edit in edits():
         prompt, expected = copy_task(edit)
         begun = prompt.rpartition(", a copy\n")[2]
+        assert prompt.count(edit.new) == 2, "the file and a copy, before the one to be written"
         assert edit.new.startswith(begun)
         assert begun + expected == edit.old
 

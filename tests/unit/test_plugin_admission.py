@@ -3,6 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from sglang.srt.managers.io_struct import GenerateReqInput
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
+from sglang.srt.sampling.sampling_params import SamplingParams
 
 from sgl_spec.errors import ConfigError
 from sgl_spec.sglang_plugin.admission import (
@@ -12,6 +15,7 @@ from sgl_spec.sglang_plugin.admission import (
     check_prediction,
     check_prompt,
     check_single,
+    install,
 )
 
 
@@ -83,3 +87,19 @@ def test_a_list_of_values_for_one_text_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is a list"):
         check_single(SimpleNamespace(**{name: [1, 2]}))
     check_single(SimpleNamespace(**{name: 1}))
+
+
+def test_sglang_asks_before_it_reads_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `install`, SGLang's own functions refuse what the checks refuse."""
+    for owner, name in (
+        (GenerateReqInput, "_normalize_single_inputs"),
+        (SamplingParams, "verify"),
+        (TokenizerManager, "_validate_one_request"),
+    ):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # undone at the end
+    install()
+    with pytest.raises(ConfigError, match="rid is a list"):
+        GenerateReqInput(text="a", rid=["x", "y"]).normalize_batch_and_arguments()
+    manager = SimpleNamespace(model_config=SimpleNamespace(vocab_size=10), tokenizer=None)
+    with pytest.raises(ConfigError, match="input_ids holds 10"):
+        TokenizerManager._validate_one_request(manager, SimpleNamespace(), [3, 10])

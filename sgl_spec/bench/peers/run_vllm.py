@@ -8,6 +8,7 @@ from typing import Any
 from vllm import LLM, SamplingParams
 
 from sgl_spec.bench.peers.wire import Loaded, serve
+from sgl_spec.draft.model import IDS_FILE
 
 CONTEXT = 2048
 WARM_TOKENS = 8
@@ -21,7 +22,7 @@ WAYS: dict[str, dict[str, Any] | None] = {
 def standard_files(draft: Path, folder: Path) -> Path:
     """The draft without our list of hot tokens: vLLM takes every safetensors file for weights."""
     for file in draft.iterdir():
-        if file.suffix != ".safetensors" or file.name.startswith("model"):
+        if file.name != IDS_FILE:
             (folder / file.name).symlink_to(file)
     return folder
 
