@@ -94,6 +94,7 @@ def step(
         temperature=request.temperature,
         offers=[offer for _, offer in ready],
         model=draft_logits is not None,
+        context=len(request.tokens),
         options=request.options,
     )
     k = controller.choose([view])[0]
@@ -111,6 +112,7 @@ def step(
         RoundRecord(
             [outcome], 1 + len(guesses), 1e3 * (verified - drafted), 1e3 * (time.perf_counter() - began),
             draft_ms=1e3 * (drafted - began), draft_steps=steps, draft_rows=steps,
+            context=view.context, guess_context=len(guesses) * view.context,
         )
     )  # fmt: skip
     if request.finished:

@@ -35,6 +35,7 @@ class RequestView:
     offers: Sequence[Offer] = ()  # for positions 1..len(offers), in order
     model: bool = True  # the draft model can continue after the offers
     pending: int = 1  # tokens that the draft model has not read yet (>= 1 with the bonus token)
+    context: int = 0  # tokens before the next one: what a row attends to
     to_come: int | None = None  # most tokens that the request may still emit; None: not known
     options: RequestOptions = DEFAULT_OPTIONS
 
@@ -63,6 +64,8 @@ class RoundRecord:
     draft_rows: int = 0  # sum of their batch sizes
     catchup_ms: float = 0.0  # the first draft forward, over the tokens it has not read yet
     catchup_tokens: int = 0  # its positions; 0 = no such forward
+    context: int = 0  # sum of the requests' lengths in tokens
+    guess_context: int = 0  # the same, counted once for each of their guesses
 
     @property
     def batch(self) -> int:

@@ -1,9 +1,12 @@
-"""What a round costs: T = overhead + catch-up + draft steps + verify(batch, extra rows), fitted online.
+"""What a round costs: T = overhead + catch-up + draft steps + verify(batch, extra rows, context), fitted online.
 
 Each part is a small linear model in the round's shape, a Kalman filter with clipped innovations: outliers
 (a prefill in between, a pause of the machine) move it little, a drift of the whole machine moves all of it
 (process noise along the coefficients themselves, so that shapes not run lately drift along). What a straight
 line cannot say about the verify pass (kernels have steps) is kept per shape as a ratio.
+
+Attention reads the KV of what came before, once per request and, as far as it is arithmetic, once per row: `context`
+is in thousands of tokens here.
 
 Before anything is measured, all parts are guesses relative to one plain token; only ratios matter to a plan.
 """
@@ -27,10 +30,13 @@ RECENT = 9  # rounds of a shape whose median counts
 OUTLIER, OUTLIERS = 1.6, 3  # times the expected cost: ignored, unless so many come in a row
 SHAPE_STRENGTH = 1.0  # rounds that the straight line is worth against a shape's own ratio
 
-# Guesses relative to a plain token at batch 1: (constant, per request, per extra row, any extra row at all).
-VERIFY_GUESS = (0.75, 0.25, 0.08, 0.02)
-DRAFT_GUESS = (0.10, 0.01)  # (constant, per row) of a draft step
-CATCHUP_GUESS = (0.11, 0.01)  # (constant, per token)
+KILO = 1e-3  # tokens to thousands of tokens
+
+# Guesses relative to a plain token at batch 1: (constant, per request, per extra row, any extra row at all, per
+# thousand tokens of context of each request, and of each extra row).
+VERIFY_GUESS = (0.75, 0.25, 0.08, 0.02, 0.08, 0.02)
+DRAFT_GUESS = (0.10, 0.01, 0.01)  # (constant, per row, per row and thousand tokens of context) of a draft step
+CATCHUP_GUESS = (0.11, 0.01, 0.002)  # (constant, per token, per token and thousand tokens of context)
 OVERHEAD_GUESS = (0.02, 0.005, 0.02)  # (constant, per request, any draft at all)
 
 
@@ -120,51 +126,59 @@ class CostModel:
     overhead: Line = field(default_factory=lambda: Line(OVERHEAD_GUESS))
     shapes: dict[int, dict[int, Shape]] = field(default_factory=dict)  # by batch size and guesses
 
-    def verify_ms(self, batch: int, extra: int) -> float:
-        """The target's pass over `batch` requests with `extra` guesses in all."""
-        line = self.verify((1.0, float(batch), float(extra), float(extra > 0)))
+    def verify_ms(self, batch: int, extra: int, context: float = 0.0) -> float:
+        """The target's pass over `batch` requests of mean length `context` with `extra` guesses in all."""
+        line = self.verify((1.0, float(batch), float(extra), float(extra > 0), batch * context, extra * context))
         return line * self._ratio(batch, extra)
 
-    def verify_curve(self, batch: int, most: int) -> NDArray[np.float64]:
+    def verify_curve(self, batch: int, most: int, context: float = 0.0) -> NDArray[np.float64]:
         """`verify_ms` for 0..most guesses."""
         extra = np.arange(most + 1, dtype=float)
         theta = self.verify.theta
-        curve = theta[0] + theta[1] * batch + theta[2] * extra + theta[3] * (extra > 0)
+        plain = theta[0] + (theta[1] + theta[4] * context) * batch
+        curve = plain + (theta[2] + theta[5] * context) * extra + theta[3] * (extra > 0)
         for at, shape in self.shapes.get(batch, {}).items():
             if at <= most:
                 curve[at] *= shape.factor
         return curve
 
-    def step_ms(self, rows: float) -> float:
-        """One draft forward for `rows` requests."""
-        return self._scaled(self.draft, (1.0, rows))
+    def row_ms(self, context: float = 0.0) -> float:
+        """A further row of the target's pass."""
+        return self.verify.theta[2] + self.verify.theta[5] * context
 
-    def catchup_ms(self, tokens: float) -> float:
+    def step_ms(self, rows: float, context: float = 0.0) -> float:
+        """One draft forward for `rows` requests."""
+        return self._scaled(self.draft, (1.0, rows, rows * context))
+
+    def catchup_ms(self, tokens: float, context: float = 0.0) -> float:
         """The draft's first forward of a round, over `tokens` positions."""
-        return self._scaled(self.catchup, (1.0, tokens))
+        return self._scaled(self.catchup, (1.0, tokens, tokens * context))
 
     def overhead_ms(self, batch: int, drafting: bool) -> float:
         """What is spent outside the models."""
         return self._scaled(self.overhead, (1.0, float(batch), float(drafting)))
 
-    def plain_ms(self, batch: int) -> float:
+    def plain_ms(self, batch: int, context: float = 0.0) -> float:
         """A round without drafts."""
-        return self.verify_ms(batch, 0) + self.overhead_ms(batch, drafting=False)
+        return self.verify_ms(batch, 0, context) + self.overhead_ms(batch, drafting=False)
 
     def observe(self, record: RoundRecord) -> None:
         """Learn from a round; one that reports no time is ignored."""
         batch, extra = record.batch, record.rows - record.batch
         if batch == 0 or record.verify_ms <= 0.0:
             return
-        x = (1.0, float(batch), float(extra), float(extra > 0))
+        guessed = KILO * record.guess_context
+        x = (1.0, float(batch), float(extra), float(extra > 0), KILO * record.context, guessed)
         ratio = self._ratio(batch, extra)
         if self.verify.observe(x, record.verify_ms, ratio):
             self._observe_shape(batch, extra, record.verify_ms / max(self.verify(x), 1e-9))
+        mean = guessed / extra if extra else KILO * record.context / batch
         if record.draft_steps > 0:
             rows = max(record.draft_rows, record.draft_steps) / record.draft_steps
-            self.draft.observe((1.0, rows), record.draft_ms / record.draft_steps)
+            self.draft.observe((1.0, rows, rows * mean), record.draft_ms / record.draft_steps)
         if record.catchup_tokens > 0:
-            self.catchup.observe((1.0, float(record.catchup_tokens)), record.catchup_ms)
+            read = float(record.catchup_tokens)
+            self.catchup.observe((1.0, read, read * mean), record.catchup_ms)
         rest = record.total_ms - record.verify_ms - record.draft_ms - record.catchup_ms
         self.overhead.observe((1.0, float(batch), float(extra > 0)), max(rest, 0.0))
 
@@ -202,7 +216,7 @@ class CostModel:
         """`line`, or its guess in units of a plain token while it has seen nothing."""
         if line.count:
             return line(x)
-        return line(x) * self.verify((1.0, 1.0, 0.0, 0.0))
+        return line(x) * self.verify((1.0, 1.0, 0.0, 0.0, 0.0, 0.0))
 
     def _ratio(self, batch: int, extra: int) -> float:
         known = self.shapes.get(batch, {}).get(extra)

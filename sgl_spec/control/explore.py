@@ -57,13 +57,14 @@ class Explorer:
                 groups.setdefault(state.key, []).append(i)
         _, anything = acceptance.all.seen("")
         probing: list[int] = []
+        mean = float(prices.slots.context.mean())
         for key, members in groups.items():
             seen = acceptance.asked(key)
             if bool(chosen[members].any()) and max(seen, anything) >= COLD_TRIALS:
                 self.prober.works(key, now)
                 continue
             cheapest = sorted(members, key=lambda i: prices.slots.pending[i])
-            if seen >= COLD_TRIALS or hopeless(prices.cost, acceptance, key, prices.plain, len(states)):
+            if seen >= COLD_TRIALS or hopeless(prices.cost, acceptance, key, mean, len(states)):
                 if not self.prober.due(key, now, prices.plain):
                     continue
                 picked = cheapest[:1]
@@ -84,31 +85,33 @@ class Explorer:
     def settle(
         self,
         now: int,
-        batch: int,
+        shape: tuple[int, float],
         probes: Sequence[tuple[ProgramKey, int, int]],
         cost: CostModel,
         acceptance: Acceptance,
     ) -> bool:
         """Book the cost of round `now`, less what it gained, and set the next pauses; `probes` are (program,
-        proposed, accepted) of each request that probed. Returns whether one goes on in the next round.
+        proposed, accepted) of each request that probed, `shape` the batch size and the mean length in thousands of
+        tokens. Returns whether one goes on in the next round.
         """
-        plain_ms = cost.plain_ms(batch)
+        batch, context = shape
+        plain_ms = cost.plain_ms(batch, context)
         gained = sum(accepted for _, _, accepted in probes) * plain_ms / batch
         self.prober.account.spent += max(self.probe_ms - gained, 0.0)
         going = [
-            self.prober.result(key, now, proposed, accepted, hopeless=hopeless(cost, acceptance, key, plain_ms, batch))
+            self.prober.result(key, now, proposed, accepted, hopeless=hopeless(cost, acceptance, key, context, batch))
             for key, proposed, accepted in probes
         ]
         return any(going)
 
 
-def hopeless(cost: CostModel, acceptance: Acceptance, key: ProgramKey, plain_ms: float, batch: int) -> bool:
+def hopeless(cost: CostModel, acceptance: Acceptance, key: ProgramKey, context: float, batch: int) -> bool:
     """Whether even a lucky reading of the evidence leaves a guess worth less than it costs, if all made one."""
     hits, trials = acceptance.programs.seen(key)[0], acceptance.asked(key)
     rate = (hits + 1.0) / (trials + 2.0)
     lucky = rate + DOUBT * (rate * (1.0 - rate) / (trials + 3.0)) ** 0.5
-    guess = cost.catchup_ms(2.0 * batch) / batch + cost.verify.theta[2]
-    return lucky * plain_ms / batch < guess
+    guess = cost.catchup_ms(2.0 * batch, context) / batch + cost.row_ms(context)
+    return lucky * cost.plain_ms(batch, context) / batch < guess
 
 
 def _probe_length(prices: Prices) -> int:

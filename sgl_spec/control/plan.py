@@ -33,6 +33,7 @@ class Slots:
     reach: Floats  # [B, P] P(guess is made): under 1 where early stop cuts in; it is verified right or wrong
     free: Ints  # [B] the first so many need no draft forward
     pending: Floats  # [B] tokens that the draft model must read before its first guess, its share of older ones
+    context: Floats  # [B] thousands of tokens before the next one
 
 
 @dataclass(slots=True)
@@ -56,11 +57,12 @@ class Prices:
         self.cost, self.slots = cost, slots
         self.batch = batch
         self.gain = np.diff(np.log1p(slots.survival.cumsum(axis=1)), axis=1, prepend=0.0)
-        self.plain = cost.plain_ms(batch)
-        self.verify = cost.verify_curve(batch, batch * positions)
+        mean = float(slots.context.mean())
+        self.plain = cost.plain_ms(batch, mean)
+        self.verify = cost.verify_curve(batch, batch * positions, mean)
         self.drafting = cost.overhead_ms(batch, drafting=True)
         first, step = cost.catchup_ms(0.0), cost.step_ms(0.0)
-        per_token, per_row = cost.catchup_ms(1.0) - first, cost.step_ms(1.0) - step
+        per_token, per_row = cost.catchup_ms(1.0, mean) - first, cost.step_ms(1.0, mean) - step
         columns = np.arange(positions)
         turn = columns - slots.free[:, None]  # 0: the catch-up yields it; t: the t-th step after it
         self.turn = np.minimum(np.maximum(turn, -1), positions - 1)
@@ -70,6 +72,8 @@ class Prices:
         self.fixed[0] = first
         read = per_token * (slots.pending + slots.free)[:, None]
         self.own = np.where(turn < 0, 0.0, np.where(turn == 0, read, per_row * self.runs))
+        if batch > 1:  # rows of longer requests cost more than the mean
+            self.own += (cost.row_ms(1.0) - cost.row_ms(0.0)) * (slots.context - mean)[:, None] * slots.reach
 
     def ms(self, rows: Floats, own: Floats, fixed: Floats) -> Floats:
         """Milliseconds of rounds with so many extra rows, and so much drafting."""

@@ -15,7 +15,7 @@ from sgl_spec.control.mixed import MixedController
 from sgl_spec.control.throughput import ThroughputController
 from sgl_spec.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 2
 LARGEST = 64 << 20  # bytes; a real file has well under one MiB
 
 

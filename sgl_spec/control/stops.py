@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sgl_spec.control.base import RequestView
-from sgl_spec.control.cost import CostModel
+from sgl_spec.control.cost import KILO, CostModel
 from sgl_spec.control.plan import Value
 from sgl_spec.control.trust import Trust
 
@@ -32,7 +32,7 @@ class EarlyStop:
 
         A row pays if it raises the round's expected tokens by more than its milliseconds.
         """
-        row, ms = cost.verify.theta[2], self.round_ms
+        row, ms = cost.row_ms(KILO * view.context), self.round_ms
         tokens = chance = 1.0
         for count, offer in enumerate(view.offers):
             further = chance * offer.acceptance
@@ -42,25 +42,29 @@ class EarlyStop:
         ready = len(view.offers)
         return ready + k if not ready or chance >= self.go_on(view, cost) else ready
 
+    def news(self, view: RequestView, cost: CostModel) -> bool:
+        """Whether a guess is ready that pays for its row."""
+        return bool(view.offers) and view.offers[0].acceptance >= self.row_worth(view, cost)
+
     def keep(self, view: RequestView, cost: CostModel) -> float:
         """The chance at which a guess that is there pays.
 
         It costs a row of the target's pass and earns a token with the probability that it and all before it are
         accepted.
         """
-        return self._threshold(view, self.row_worth(cost))
+        return self._threshold(view, self.row_worth(view, cost))
 
     def go_on(self, view: RequestView, cost: CostModel) -> float:
         """The same for the next guess: it costs a draft forward too, and is right with a chance of its own."""
         if self.token_ms <= 0.0:
             return self._threshold(view, 0.0)
         share = max(self.drafting, 1)
-        step = cost.step_ms(float(share)) / share
-        return self._threshold(view, (self.row_worth(cost) + step / self.token_ms) / NEXT_RIGHT)
+        step = cost.step_ms(float(share), KILO * view.context) / share
+        return self._threshold(view, (self.row_worth(view, cost) + step / self.token_ms) / NEXT_RIGHT)
 
-    def row_worth(self, cost: CostModel) -> float:
+    def row_worth(self, view: RequestView, cost: CostModel) -> float:
         """What a row of the target's pass costs, in tokens."""
-        return cost.verify.theta[2] / self.token_ms if self.token_ms > 0.0 else 0.0
+        return cost.row_ms(KILO * view.context) / self.token_ms if self.token_ms > 0.0 else 0.0
 
     def _threshold(self, view: RequestView, worth: float) -> float:
         for given in (view.options.draft_confidence, self.draft_confidence):

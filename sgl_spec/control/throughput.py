@@ -23,7 +23,7 @@ import numpy as np
 
 from sgl_spec.control.acceptance import Acceptance, Evidence, Ints, ProgramKey, band
 from sgl_spec.control.base import MODEL, RequestView, RoundRecord, capped
-from sgl_spec.control.cost import CostModel
+from sgl_spec.control.cost import KILO, CostModel
 from sgl_spec.control.explore import Explorer, Running
 from sgl_spec.control.plan import Prices, Slots, Value, best, reading
 from sgl_spec.control.probe import Account, Prober
@@ -118,8 +118,7 @@ class ThroughputController:
         self.since_plan += 1
         if self.since_plan >= self.pace or any(state.k < 0 for state in states):
             return True
-        least = self.stops.row_worth(self.cost)
-        return len(views) > 1 and any(view.offers and view.offers[0].acceptance >= least for view in views)
+        return len(views) > 1 and any(self.stops.news(view, self.cost) for view in views)
 
     def _slots(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> Slots:
         """The requests' possible guesses with survival and reach."""
@@ -138,7 +137,8 @@ class ThroughputController:
         survival = accepts.cumprod(axis=1) * reach
         survival[self.acceptance.columns >= np.array(tops)[:, None]] = 0.0
         free = np.array([min(len(view.offers), top) for view, top in zip(views, tops, strict=True)])
-        return Slots(survival, reach, free, np.array([reading(view) for view in views]))
+        pending, context = np.array([(reading(view), KILO * view.context) for view in views]).T
+        return Slots(survival, reach, free, pending, context)
 
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
@@ -165,8 +165,7 @@ class ThroughputController:
             self._move(states, chosen, target, moved, (prices.worth(chosen), value, plain))
         self.plain_only = not target.any()
         undecided = self.explorer.explore(self.rounds, prices, self.acceptance, states, tops, chosen)
-        final = prices.worth(chosen)
-        self.stops.planned(final)
+        self.stops.planned(prices.worth(chosen))
         for i, state in enumerate(states):
             if state.k < 0 and state.key not in undecided:
                 state.k, state.since, state.batch = int(target[i]), 0, batch
@@ -248,7 +247,8 @@ class ThroughputController:
         self.evidence_rounds += record.rows > record.batch
         if probes:
             self._take_in()
-            if self.explorer.settle(self.rounds, record.batch, probes, self.cost, self.acceptance):
+            mean = KILO * record.context / record.batch
+            if self.explorer.settle(self.rounds, (record.batch, mean), probes, self.cost, self.acceptance):
                 self.pace = 1
 
     def _take_in(self) -> None:

@@ -78,6 +78,7 @@ class Running:
             offers=list(map(Offer, known.offer.sources, known.offer.acceptance)),
             model=known.options.draft_model and n < context,
             pending=n + 1 - known.read,
+            context=n,
             to_come=req.sampling_params.max_new_tokens - len(req.output_ids),
             options=known.options,
         )

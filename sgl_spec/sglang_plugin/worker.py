@@ -111,7 +111,7 @@ class SpecWorker(BaseSpecWorker):
         self.guesser.settle(spans, self.verify_pass.slots(spans), tracks, guessed, verdict.accepted)
         result = batch_result(batch, [len(g.tokens) for g in guessed], logits, verdict)
         self.draft_model.verified((verified - verifying) * 1e3)
-        self._observe(tracks, guessed, chains, verdict.accepted, verified - verifying, started)
+        self._observe(tracks, ends, guessed, chains, verdict.accepted, verified - verifying, started)
         return result
 
     def _view(self, known: Track, req: Any, n: int) -> RequestView:
@@ -124,6 +124,7 @@ class SpecWorker(BaseSpecWorker):
     def _observe(
         self,
         tracks: list[Track],
+        ends: list[int],
         guessed: list[Guessed],
         chains: Chains | None,
         accepted: list[int],
@@ -149,6 +150,8 @@ class SpecWorker(BaseSpecWorker):
                 draft_rows=chains.draft_rows if chains else 0,
                 catchup_ms=chains.catchup_ms if chains else 0.0,
                 catchup_tokens=chains.catchup_tokens if chains else 0,
+                context=sum(ends),
+                guess_context=sum(n * len(g.tokens) for n, g in zip(ends, guessed, strict=True)),
             )
         )
 

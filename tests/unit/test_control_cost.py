@@ -152,7 +152,7 @@ def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
             record(2, 2, 21.0, draft_ms=400.0, draft_steps=1, draft_rows=1, catchup_ms=400.0, catchup_tokens=2)
         )
     survival = np.array([[0.6, 0.5], [0.9, 0.0]])
-    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]))
+    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]), np.zeros(2))
     chosen, value = best(Prices(model, slots))
     assert chosen.tolist() == [2, 0]
     assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))

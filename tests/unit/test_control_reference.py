@@ -96,9 +96,9 @@ def test_parts_of_a_round_go_to_their_lines():
     model.observe(
         round_of(2, 3, 20.0, 35.0, draft_ms=6.0, draft_steps=3, draft_rows=6, catchup_ms=5.0, catchup_tokens=4)
     )
-    assert model.verify((1.0, 2.0, 3.0, 1.0)) == pytest.approx(20.0)
-    assert model.draft((1.0, 2.0)) == pytest.approx(2.0)
-    assert model.catchup((1.0, 4.0)) == pytest.approx(5.0)
+    assert model.verify((1.0, 2.0, 3.0, 1.0, 0.0, 0.0)) == pytest.approx(20.0)
+    assert model.draft((1.0, 2.0, 0.0)) == pytest.approx(2.0)
+    assert model.catchup((1.0, 4.0, 0.0)) == pytest.approx(5.0)
     assert model.overhead((1.0, 2.0, 1.0)) == pytest.approx(4.0)
     assert model.shapes[2][3].recent == pytest.approx([0.0], abs=1e-9)
     model.observe(round_of(1, 0, 10.0, 9.0))  # clocks of another process: no part is negative
@@ -186,36 +186,40 @@ def test_bands():
 def model_with_costs():
     model = CostModel()
     for _ in range(3):
-        for batch, extra in itertools.product((1, 2), (0, 2, 4)):
-            drafts = {"draft_ms": 4.5, "draft_steps": 3, "draft_rows": 3 * batch}
-            reads = {"catchup_ms": 1.0 + 0.2 * batch, "catchup_tokens": batch}
-            model.observe(round_of(batch, extra, 20.0 + extra, 26.0 + 2 * extra, **drafts, **reads))
+        for batch, extra, kilo in itertools.product((1, 2), (0, 2, 4), (0.2, 2.0)):
+            drafts = {"draft_ms": 4.5 + 0.5 * kilo, "draft_steps": 3, "draft_rows": 3 * batch}
+            reads = {"catchup_ms": 1.0 + (0.2 + 0.1 * kilo) * batch, "catchup_tokens": batch}
+            length = {"context": round(1000 * kilo * batch), "guess_context": round(1000 * kilo * extra)}
+            verify = 20.0 + 4.0 * kilo * batch + (1.0 + kilo) * extra
+            model.observe(round_of(batch, extra, verify, verify + 6.0 + extra, **drafts, **reads, **length))
     return model
 
 
 def price(model, slots, chosen):
     """Tokens (batch x geometric mean) and milliseconds of an allocation, slot by slot."""
     batch = len(slots.survival)
+    mean = sum(slots.context) / batch
     rows = own = 0.0
     tokens = batch * math.prod(1 + slots.survival[i, :k].sum() for i, k in enumerate(chosen)) ** (1 / batch)
     paid = {}
     for i, k in enumerate(chosen):
         for j in range(k):
             rows += slots.reach[i, j]
+            own += slots.reach[i, j] * (model.row_ms(slots.context[i]) - model.row_ms(mean))
             runs = 1.0 if j == 0 else slots.reach[i, j]
             turn = j - slots.free[i]
             if turn < 0:
                 continue
             paid[turn] = max(paid.get(turn, 0.0), runs)
             if turn == 0:
-                own += (model.catchup_ms(1.0) - model.catchup_ms(0.0)) * (slots.pending[i] + slots.free[i])
+                own += (model.catchup_ms(1.0, mean) - model.catchup_ms(0.0)) * (slots.pending[i] + slots.free[i])
             else:
-                own += (model.step_ms(1.0) - model.step_ms(0.0)) * runs
+                own += (model.step_ms(1.0, mean) - model.step_ms(0.0)) * runs
     if rows == 0:
-        return tokens, model.plain_ms(batch)
+        return tokens, model.plain_ms(batch, mean)
     fixed = sum(r * (model.catchup_ms(0.0) if t == 0 else model.step_ms(0.0)) for t, r in paid.items())
     low = math.floor(rows)
-    here, above = model.verify_ms(batch, low), model.verify_ms(batch, low + 1)
+    here, above = model.verify_ms(batch, low, mean), model.verify_ms(batch, low + 1, mean)
     verify = here + (rows - low) * (above - here)
     return tokens, verify + own + fixed + model.overhead_ms(batch, drafting=True)
 
@@ -224,7 +228,7 @@ def random_slots(rng, batch, positions, *, early_stop):
     survival = rng.uniform(0.1, 0.95, (batch, positions)).cumprod(axis=1)
     reach = rng.uniform(0.8, 1.0, (batch, positions)).cumprod(axis=1) if early_stop else np.ones((batch, positions))
     free = rng.integers(0, 3, batch)
-    return Slots(survival * reach, reach, free, rng.integers(1, 4, batch))
+    return Slots(survival * reach, reach, free, rng.integers(1, 4, batch), rng.uniform(0.1, 3.0, batch))
 
 
 @pytest.mark.parametrize("early_stop", [False, True])

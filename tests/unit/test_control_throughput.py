@@ -221,10 +221,10 @@ def test_state_of_another_pair_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"format": 2}', '{"format": 1, "key": "pair"}', '{"format": 1, "key": "pair", "cost": 1}',
-     '{"format": 1, "key": "pair", "cost": {"lines": {}, "shapes": []}, "plain_batches": [], '
+    ["", "{", "[]", "null", '{"format": 1}', '{"format": 2, "key": "pair"}', '{"format": 2, "key": "pair", "cost": 1}',
+     '{"format": 2, "key": "pair", "cost": {"lines": {}, "shapes": []}, "plain_batches": [], '
      '"acceptance": {"all": {"hits": [2], "trials": [1], "expected": 0}, "programs": []}}',
-     '{"format": 1, "key": "pair", "cost": {"lines": {}, "shapes": []}, "plain_batches": [], '
+     '{"format": 2, "key": "pair", "cost": {"lines": {}, "shapes": []}, "plain_batches": [], '
      '"acceptance": {"all": {"hits": [[1]], "trials": [1], "expected": 0}, "programs": []}}'],
 )  # fmt: skip
 def test_damaged_state_is_an_error_with_a_remedy(tmp_path, text):
@@ -274,7 +274,7 @@ def test_two_of_many_requests_do_not_run_ahead():
     cost.verify.theta, cost.verify.count = [18.0, 1.8, 2.4, 0.0], 9
     survival = np.zeros((16, 4))
     survival[:2] = [0.95, 0.9, 0.86, 0.81]
-    slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16))
+    slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16), np.zeros(16))
     prices = Prices(cost, slots)
     ahead = np.array([3, 3] + [0] * 14)
     tokens = 16 + 2 * survival[0, :3].sum()
