@@ -36,7 +36,7 @@ KILO = 1e-3  # tokens to thousands of tokens
 # thousand tokens of context of each request, and of each extra row).
 VERIFY_GUESS = (0.75, 0.25, 0.08, 0.02, 0.08, 0.02)
 DRAFT_GUESS = (0.10, 0.01, 0.01)  # (constant, per row, per row and thousand tokens of context) of a draft step
-CATCHUP_GUESS = (0.11, 0.01, 0.002)  # (constant, per token, per token and thousand tokens of context)
+CATCHUP_GUESS = (0.11, 0.01, 0.005)  # (constant, per token, per token and thousand tokens of context)
 OVERHEAD_GUESS = (0.02, 0.005, 0.02)  # (constant, per request, any draft at all)
 
 

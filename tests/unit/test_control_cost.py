@@ -8,7 +8,7 @@ from sgl_spec.control.cost import SHAPES, CostModel, Line
 from sgl_spec.control.plan import Prices, Slots, best
 
 
-def record(batch, extra, verify, **values):
+def round_of(batch, extra, verify, **values):
     outcomes = [RequestRound(str(i), extra // batch, 0) for i in range(batch)]
     total = verify + values.get("draft_ms", 0.0) + values.get("catchup_ms", 0.0) + 0.5
     return RoundRecord(outcomes, batch + extra, verify, total, **values)
@@ -27,7 +27,7 @@ def trained(noise=0.0, outliers=0.0, rounds=400, seed=0):
         factor = 1.0 + noise * rng.normal()
         if rng.random() < outliers:
             factor *= 4.0
-        model.observe(record(batch, extra, factor * true_ms(batch, extra)))
+        model.observe(round_of(batch, extra, factor * true_ms(batch, extra)))
     return model
 
 
@@ -50,7 +50,7 @@ def test_a_step_in_the_kernel_is_learnt_per_shape():
     steps = {0: 20.0, 1: 30.0, 2: 36.0, 3: 30.0, 4: 35.0}
     for _ in range(40):
         for extra, ms in steps.items():
-            model.observe(record(1, extra, ms))
+            model.observe(round_of(1, extra, ms))
     for extra, ms in steps.items():
         assert model.verify_ms(1, extra) == pytest.approx(ms, rel=0.04)
 
@@ -59,14 +59,14 @@ def test_a_drift_of_the_machine_moves_shapes_that_are_not_run():
     model = trained()
     before = model.verify_ms(2, 0)
     for _ in range(300):
-        model.observe(record(2, 6, 1.5 * true_ms(2, 6)))
+        model.observe(round_of(2, 6, 1.5 * true_ms(2, 6)))
     assert model.verify_ms(2, 6) == pytest.approx(1.5 * true_ms(2, 6), rel=0.03)
     assert model.verify_ms(2, 0) > 1.25 * before
 
 
 def test_guesses_before_the_first_round_are_proportions():
     model = CostModel()
-    model.observe(record(1, 0, 40.0))
+    model.observe(round_of(1, 0, 40.0))
     assert model.plain_ms(1) == pytest.approx(40.5, rel=0.02)
     assert 1.0 < model.verify_ms(1, 1) / model.verify_ms(1, 0) < 1.25
     assert 2.0 < model.step_ms(1) < 8.0
@@ -76,7 +76,7 @@ def test_draft_parts_are_separate():
     model = CostModel()
     for rows in (1, 2, 4, 8) * 30:
         model.observe(
-            record(
+            round_of(
                 rows, 3 * rows, 20.0, draft_ms=2 * (1.0 + 0.2 * rows), draft_steps=2, draft_rows=2 * rows,
                 catchup_ms=1.5 + 0.3 * 2 * rows, catchup_tokens=2 * rows,
             )
@@ -88,10 +88,10 @@ def test_draft_parts_are_separate():
 
 def test_rounds_without_times_are_ignored():
     model = CostModel()
-    model.observe(record(1, 0, 0.0))
+    model.observe(round_of(1, 0, 0.0))
     model.observe(RoundRecord([], 0, 5.0, 5.0))
     assert model.verify.count == 0
-    model.observe(record(1, 0, 0.4))  # a fast device
+    model.observe(round_of(1, 0, 0.4))  # a fast device
     assert model.verify_ms(1, 0) == pytest.approx(0.4)
 
 
@@ -126,10 +126,10 @@ def test_damaged_documents_raise(damage):
 def test_memory_is_bounded():
     model = CostModel()
     for extra in range(3 * SHAPES):
-        model.observe(record(1, extra, 20.0 + extra))
+        model.observe(round_of(1, extra, 20.0 + extra))
     assert len(model.shapes[1]) == SHAPES
     for batch in range(1, 2 * SHAPES):
-        model.observe(record(batch, 0, 20.0 + batch))
+        model.observe(round_of(batch, 0, 20.0 + batch))
     assert len(model.shapes) <= SHAPES
     assert all(len(shapes) <= SHAPES for shapes in model.shapes.values())
     assert len(model.shapes) == SHAPES
@@ -147,9 +147,9 @@ def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
     """Two cached guesses are cheap; a likelier guess of the draft stands before them in the order of survival."""
     model = CostModel()
     for _ in range(60):
-        model.observe(record(2, 0, 20.0))
+        model.observe(round_of(2, 0, 20.0))
         model.observe(
-            record(2, 2, 21.0, draft_ms=400.0, draft_steps=1, draft_rows=1, catchup_ms=400.0, catchup_tokens=2)
+            round_of(2, 2, 21.0, draft_ms=400.0, draft_steps=1, draft_rows=1, catchup_ms=400.0, catchup_tokens=2)
         )
     survival = np.array([[0.6, 0.5], [0.9, 0.0]])
     slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]), np.zeros(2))
@@ -157,3 +157,24 @@ def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
     assert chosen.tolist() == [2, 0]
     assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))
     assert value.rate > Prices(model, slots).worth(np.array([2, 1])).rate
+
+
+@pytest.mark.parametrize("lengths", [(300, 2500), (2500, 300, 1200)])
+def test_the_context_of_rows_is_learnt_from_requests_of_different_length(lengths):
+    """Plain 31.5 + 6.2 ms, a guess 2.2 + 1.5 ms, a draft forward 2.4 + 0.6 ms, each per thousand tokens of context."""
+    model = CostModel()
+    for at in range(240):
+        length, extra = lengths[at // 24 % len(lengths)], (0, 1, 3, 5)[at % 4]
+        kilo = length / 1000
+        verify, draft = 31.5 + 6.2 * kilo + (2.2 + 1.5 * kilo) * extra, (2.4 + 0.6 * kilo) * max(extra - 1, 0)
+        times = {"draft_ms": draft, "draft_steps": max(extra - 1, 0), "draft_rows": max(extra - 1, 0)}
+        if extra:
+            times |= {"catchup_ms": 3.0 + 0.8 * kilo, "catchup_tokens": 2}
+        model.observe(round_of(1, extra, verify, context=length, guess_context=extra * length, **times))
+    for kilo in (0.3, 1.0, 2.5):
+        assert model.verify_ms(1, 0, kilo) == pytest.approx(31.5 + 6.2 * kilo, rel=0.03)
+        assert model.row_ms(kilo) == pytest.approx(2.2 + 1.5 * kilo, rel=0.1)
+        assert model.step_ms(1.0, kilo) == pytest.approx(2.4 + 0.6 * kilo, rel=0.05)
+        assert model.catchup_ms(2.0, kilo) == pytest.approx(3.0 + 0.8 * kilo, rel=0.1)
+        curve = model.verify_curve(1, 5, kilo)
+        assert curve == pytest.approx([model.verify_ms(1, extra, kilo) for extra in range(6)])

@@ -8,7 +8,7 @@ import pytest
 
 from sgl_spec.config import RequestOptions
 from sgl_spec.control.acceptance import MAX_PROGRAMS
-from sgl_spec.control.base import RequestView
+from sgl_spec.control.base import Offer, RequestView
 from sgl_spec.control.cost import CostModel
 from sgl_spec.control.explore import COLD_TRIALS, DOUBT, Explorer, Running, hopeless
 from sgl_spec.control.probe import HEAD_START, SHORTEST, Account, Prober
@@ -20,18 +20,20 @@ OWN = RequestView("r", 8, options=RequestOptions(draft_confidence=0.7))
 A, B, C, D = ("a", 0), ("b", 0), ("c", 0), ("d", 0)
 
 
-def costs(row: float = 0.06, step: tuple[float, float] = (0.3, 0.1)) -> CostModel:
-    """Milliseconds: `row` of the target's pass, `step` (constant, per request) of a draft forward."""
+def costs(row: float = 0.06, step: tuple[float, float] = (0.3, 0.1), kilo: float = 0.0) -> CostModel:
+    """Milliseconds: `row` of the target's pass, `step` (constant, per request) of a draft forward; `kilo` of either
+    and of a request for each thousand tokens of context.
+    """
     cost = CostModel()
-    cost.verify.theta, cost.draft.theta = [0.8, 0.2, row, 0.01], list(step)
+    cost.verify.theta, cost.draft.theta = [0.8, 0.2, row, 0.01, kilo, kilo], [*step, kilo]
     cost.verify.count = cost.draft.count = cost.catchup.count = cost.overhead.count = 1
-    cost.catchup.theta, cost.overhead.theta = [0.05, 0.01], [0.0, 0.0, 0.0]
+    cost.catchup.theta, cost.overhead.theta = [0.05, 0.01, kilo], [0.0, 0.0, 0.0]
     return cost
 
 
 def test_thresholds_by_hand() -> None:
     stop = EarlyStop(None, token_ms=0.8, drafting=0)
-    assert stop.row_worth(costs()) == pytest.approx(0.06 / 0.8)
+    assert stop.row_worth(VIEW, costs()) == pytest.approx(0.06 / 0.8)
     assert stop.keep(VIEW, costs()) == pytest.approx(0.06 / 0.8)
     assert stop.go_on(VIEW, costs(step=(0.1, 0.02))) == pytest.approx((0.06 / 0.8 + 0.12 / 0.8) / 0.5)
     stop.drafting = 4  # a step is shared
@@ -42,9 +44,20 @@ def test_thresholds_by_hand() -> None:
     assert stop.go_on(VIEW, costs(row=9.0)) == LEAST_SURE == stop.keep(VIEW, costs(row=9.0))
 
 
+def test_thresholds_rise_with_the_context() -> None:
+    stop, longer = EarlyStop(None, token_ms=0.8), costs(step=(0.05, 0.02), kilo=0.01)
+    view = RequestView("r", 8, context=3000)
+    assert stop.keep(view, longer) == pytest.approx((0.06 + 0.03) / 0.8)
+    assert stop.go_on(view, longer) == pytest.approx((0.06 + 0.03 + 0.05 + 0.02 + 0.03) / 0.8 / 0.5)
+    ready = [Offer("cache", 0.1)]
+    assert stop.news(RequestView("r", 8, offers=ready), longer)
+    assert not stop.news(RequestView("r", 8, offers=ready, context=3000), longer)
+    assert not stop.news(RequestView("r", 8), longer)
+
+
 def test_before_any_plan_nothing_stops() -> None:
     stop = EarlyStop(None)
-    assert (stop.row_worth(costs()), stop.keep(VIEW, costs()), stop.go_on(VIEW, costs())) == (0.0, 0.0, 0.0)
+    assert (stop.row_worth(VIEW, costs()), stop.keep(VIEW, costs()), stop.go_on(VIEW, costs())) == (0.0, 0.0, 0.0)
 
 
 def test_a_given_threshold_goes_before_costs_and_the_requests_before_the_servers() -> None:
@@ -79,22 +92,31 @@ def known(hits: dict[Any, float], trials: dict[Any, float], anything: float = 0.
 
 
 def test_hopeless_by_hand() -> None:
-    cost, batch, plain = costs(row=0.1), 2, 1.4
+    batch = 2
     guess = (0.05 + 0.01 * 4.0) / 2 + 0.1  # catch-up of two tokens each, shared, and a row of the target's pass
     rate = (1.0 + 1.0) / (12.0 + 2.0)
     lucky = rate + DOUBT * (rate * (1 - rate) / 15.0) ** 0.5
     edge = guess * batch / lucky  # the price of a plain round at which it is neither
-    seen = known({A: 1.0}, {A: 12.0})
-    assert hopeless(cost, seen, A, edge * 0.999, batch)
-    assert not hopeless(cost, seen, A, edge * 1.001, batch)
-    assert not hopeless(cost, known({A: 12.0}, {A: 12.0}), A, plain, batch)
-    assert hopeless(cost, known({}, {A: 300.0}), A, plain, batch)
+    seen, cost = known({A: 1.0}, {A: 12.0}), costs(row=0.1)
+    for share, lost in ((0.999, True), (1.001, False)):
+        cost.verify.theta[0] = edge * share - 0.4
+        assert hopeless(cost, seen, A, 0.0, batch) is lost
+    cost.verify.theta[4] = -0.001 * edge  # what a thousand tokens of context change
+    assert hopeless(cost, seen, A, 2.0, batch)
+    plain = costs(row=0.1)
+    assert not hopeless(plain, known({A: 12.0}, {A: 12.0}), A, 0.0, batch)
+    assert hopeless(plain, known({}, {A: 300.0}), A, 0.0, batch)
+    plain.verify.theta[5] = plain.catchup.theta[2] = 1.0
+    assert hopeless(plain, known({A: 12.0}, {A: 12.0}), A, 3.0, batch)
 
 
 def prices(cost: CostModel, pending: list[int], *, free: list[int] | None = None, plain: float = 1.0) -> Any:
     """A round of requests whose guesses cost 0.5 ms each, and a table of costs in which 2 guesses are cheapest."""
     slots = SimpleNamespace(
-        free=np.array(free or [0] * len(pending)), pending=np.array(pending), survival=np.zeros((1, 8))
+        free=np.array(free or [0] * len(pending)),
+        pending=np.array(pending),
+        survival=np.zeros((1, 8)),
+        context=np.zeros(len(pending)),
     )
     return SimpleNamespace(
         cost=cost,
@@ -201,7 +223,7 @@ def test_what_a_probe_cost_is_booked_less_what_it_gained() -> None:
     plain = cost.plain_ms(4)
     assert plain == pytest.approx(0.8 + 4 * 0.2)
     seen = known({A: 9.0}, {A: 12.0, B: 300.0})
-    going = one.settle(50, 4, [(A, 3, 2), (B, 3, 1)], cost, seen)
+    going = one.settle(50, (4, 0.0), [(A, 3, 2), (B, 3, 1)], cost, seen)
     assert one.prober.account.spent == pytest.approx(3.0 - 3 * plain / 4)
     assert going  # A's goes on
     assert one.prober.pause(A).last == one.prober.pause(B).last == 50
@@ -209,7 +231,7 @@ def test_what_a_probe_cost_is_booked_less_what_it_gained() -> None:
     assert one.prober.pause(B).wait == 2 * SHORTEST
     one.probe_ms = 0.1
     before = one.prober.account.spent
-    assert not one.settle(51, 4, [(B, 3, 2)], cost, seen)
+    assert not one.settle(51, (4, 0.0), [(B, 3, 2)], cost, seen)
     assert one.prober.account.spent == before  # a gain is nobody's credit
 
 

@@ -10,8 +10,8 @@ from sgl_spec.control.stops import EarlyStop
 def stops():
     """Costs in ms: 20 a round, 2 a row of it, 2 a draft forward; 2 tokens are expected of a round."""
     stops, cost = EarlyStop(None), CostModel()
-    cost.verify.theta = [20.0, 0.0, 2.0, 0.0]
-    cost.draft.theta, cost.draft.count = [2.0, 0.0], 1
+    cost.verify.theta = [20.0, 0.0, 2.0, 0.0, 0.0, 0.5]
+    cost.draft.theta, cost.draft.count = [2.0, 0.0, 0.0], 1
     stops.planned(Value(tokens=2.0, ms=20.0))
     return stops, cost
 
@@ -31,6 +31,13 @@ def test_offers_are_taken_as_far_as_they_pay(stops, offers, k):
     stops, cost = stops
     view = RequestView("a", 8, offers=[Offer("cache", one) for one in offers])
     assert stops.behind_offers(view, 3, cost) == k
+
+
+def test_a_row_of_a_long_request_must_bring_more(stops):
+    stops, cost = stops
+    offers = [Offer("cache", 0.12)]
+    assert stops.behind_offers(RequestView("a", 8, offers=offers), 0, cost) == 1
+    assert stops.behind_offers(RequestView("a", 8, offers=offers, context=2000), 0, cost) == 0
 
 
 def test_the_longer_the_chain_the_surer_its_next_guess_must_be(stops):

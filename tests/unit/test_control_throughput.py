@@ -271,7 +271,7 @@ def test_what_a_draft_has_not_read_is_paid_by_the_rounds_to_come():
 def test_two_of_many_requests_do_not_run_ahead():
     """Guesses of two among sixteen would raise the sum of tokens, and slow fourteen."""
     cost = CostModel()
-    cost.verify.theta, cost.verify.count = [18.0, 1.8, 2.4, 0.0], 9
+    cost.verify.theta, cost.verify.count = [18.0, 1.8, 2.4, 0.0, 0.0, 0.0], 9
     survival = np.zeros((16, 4))
     survival[:2] = [0.95, 0.9, 0.86, 0.81]
     slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16), np.zeros(16))
