@@ -195,7 +195,7 @@ class CostModel:
         }
 
     def load(self, values: dict[str, Any]) -> None:
-        """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
+        """Take over what `to_dict` wrote; raises Value-, Type-, Key- or AttributeError if it is not that."""
         for name, saved in values["lines"].items():
             if name not in ("verify", "draft", "catchup", "overhead"):
                 raise KeyError(name)

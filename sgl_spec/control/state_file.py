@@ -49,18 +49,20 @@ def load_state(controller: MixedController, path: str | Path, key: str) -> bool:
         )
     try:
         throughput.load(document)
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ConfigError(f"cost_file={source} is damaged: delete it, it is made anew.") from None
     return True
 
 
 def _read(source: Path) -> dict[str, Any]:
     try:
-        if source.stat().st_size > LARGEST:
-            raise ConfigError(f"cost_file={source} is too large to be one: name another file.")
-        document = json.loads(source.read_bytes())
+        content = source.read_bytes() if source.stat().st_size <= LARGEST else None
     except OSError as error:
         raise ConfigError(f"cost_file={source} cannot be read ({error.strerror}): name another.") from None
+    if content is None:
+        raise ConfigError(f"cost_file={source} is too large to be one: name another file.")
+    try:
+        document = json.loads(content)
     except (ValueError, RecursionError):
         raise ConfigError(f"cost_file={source} is damaged: delete it, it is made anew.") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:

@@ -272,7 +272,7 @@ class ThroughputController:
         }
 
     def load(self, values: dict[str, Any]) -> None:
-        """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
+        """Take over what `to_dict` wrote; raises as its parts do if it is not that."""
         cost, acceptance = CostModel(), Acceptance(self.acceptance.width)
         cost.load(values["cost"])
         acceptance.load(values["acceptance"])

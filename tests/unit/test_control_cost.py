@@ -1,11 +1,11 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from sgl_spec.control.base import RequestRound, RoundRecord
-from sgl_spec.control.cost import SHAPES, CostModel, Line
-from sgl_spec.control.plan import Prices, Slots, best
+from sgl_spec.control.cost import RECENT, SHAPES, CostModel, Line
 
 
 def round_of(batch, extra, verify, **values):
@@ -113,6 +113,7 @@ def test_save_and_load():
         lambda d: d.pop("shapes"),
         lambda d: d["shapes"].append([1, 2, math.inf, 3.0]),
         lambda d: d["shapes"].append([1, 2]),
+        lambda d: d["shapes"].append([1, 2, 10.0]),
         lambda d: d.update(lines=3),
     ],
 )
@@ -143,22 +144,6 @@ def test_a_line_never_predicts_less_than_nothing():
     assert min(line.theta) >= 0.0
 
 
-def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
-    """Two cached guesses are cheap; a likelier guess of the draft stands before them in the order of survival."""
-    model = CostModel()
-    for _ in range(60):
-        model.observe(round_of(2, 0, 20.0))
-        model.observe(
-            round_of(2, 2, 21.0, draft_ms=400.0, draft_steps=1, draft_rows=1, catchup_ms=400.0, catchup_tokens=2)
-        )
-    survival = np.array([[0.6, 0.5], [0.9, 0.0]])
-    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]), np.zeros(2))
-    chosen, value = best(Prices(model, slots))
-    assert chosen.tolist() == [2, 0]
-    assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))
-    assert value.rate > Prices(model, slots).worth(np.array([2, 1])).rate
-
-
 @pytest.mark.parametrize("lengths", [(300, 2500), (2500, 300, 1200)])
 def test_the_context_of_rows_is_learnt_from_requests_of_different_length(lengths):
     """Plain 31.5 + 6.2 ms, a guess 2.2 + 1.5 ms, a draft forward 2.4 + 0.6 ms, each per thousand tokens of context."""
@@ -178,3 +163,56 @@ def test_the_context_of_rows_is_learnt_from_requests_of_different_length(lengths
         assert model.catchup_ms(2.0, kilo) == pytest.approx(3.0 + 0.8 * kilo, rel=0.1)
         curve = model.verify_curve(1, 5, kilo)
         assert curve == pytest.approx([model.verify_ms(1, extra, kilo) for extra in range(6)])
+
+
+def test_an_outlier_among_the_plain_rounds_is_outvoted():
+    cost = CostModel()
+    for ms in (30.0, 95.0, 30.0):
+        cost.observe(round_of(1, 0, ms))
+    assert cost.plain_ms(1) < 45.0
+
+
+def test_parts_never_measured_are_fractions_of_a_plain_token():
+    model = CostModel()
+    model.verify.theta = [30.0, 10.0, 5.0, 7.0, 3.0, 2.0]  # forty milliseconds a plain token
+    assert model.step_ms(3.0) == pytest.approx(40.0 * 0.13)
+    assert model.step_ms(1.0, 2.0) == pytest.approx(40.0 * 0.13)
+    assert model.catchup_ms(4.0) == pytest.approx(40.0 * 0.15)
+    assert model.overhead_ms(2, drafting=True) == pytest.approx(40.0 * 0.05)
+    assert (model.row_ms(), model.row_ms(2.0)) == (5.0, 9.0)
+
+
+def test_a_shape_remembers_its_newest_ratios_and_no_absurd_one():
+    model = CostModel()
+    for ms in range(10, 10 + 2 * RECENT):
+        model.observe(round_of(1, 0, float(ms)))
+    assert len(model.shapes[1][0].recent) == RECENT
+    model._observe_shape(1, 1, 1e9)
+    model._observe_shape(1, 2, 0.0)
+    assert (model.shapes[1][1].recent, model.shapes[1][2].recent) == ([math.log(1e3)], [math.log(1e-3)])
+
+
+def test_the_least_a_draft_can_do_is_learnt():
+    """One catch-up of one token, one step of one row, one guess."""
+    model = CostModel()
+    model.observe(round_of(1, 1, 20.0, draft_ms=3.0, draft_steps=1, draft_rows=1, catchup_ms=2.0, catchup_tokens=1))
+    assert model.step_ms(1.0) == pytest.approx(3.0)
+    assert model.catchup_ms(1.0) == pytest.approx(2.0)
+    assert model.overhead_ms(1, drafting=True) == pytest.approx(0.5)
+    assert model.overhead_ms(1, drafting=False) == pytest.approx(0.5 * 0.025 / 0.045)
+
+
+def test_a_drafts_context_is_that_of_the_requests_that_draft():
+    """Requests of 1,000 and 5,000 tokens; three guesses of the longer one. Without guesses, the mean of all."""
+    learnt = []
+    model = CostModel()
+    for name in ("draft", "catchup"):
+        setattr(model, name, SimpleNamespace(observe=lambda x, ms, name=name: learnt.append((name, x, ms))))
+    drafts = {"draft_ms": 4.0, "draft_steps": 2, "draft_rows": 2, "catchup_ms": 3.0, "catchup_tokens": 4}
+    requests = [RequestRound("short", 0, 0), RequestRound("long", 3, 0)]
+    model.observe(RoundRecord(requests, 5, 20.0, 30.0, context=6000, guess_context=15000, **drafts))
+    assert learnt == [("draft", (1.0, 1.0, 5.0), 2.0), ("catchup", (1.0, 4.0, 20.0), 3.0)]
+    learnt.clear()
+    requests = [RequestRound("short", 0, 0), RequestRound("long", 0, 0)]
+    model.observe(RoundRecord(requests, 2, 20.0, 30.0, context=6000, catchup_ms=3.0, catchup_tokens=2))
+    assert learnt == [("catchup", (1.0, 2.0, 6.0), 3.0)]

@@ -67,6 +67,7 @@ def test_forgetting_frees_what_was_kept(name):
     part = policy.parts[name]
     assert not getattr(part, "running", {})
     assert not getattr(part, "current", {})
+    assert not getattr(part, "asked", {})
 
 
 @pytest.mark.parametrize("name", ["threshold", "ema", "bandit", "fixed"])
@@ -74,6 +75,8 @@ def test_confidence_of_request_goes_before_the_servers(name):
     policy = controller(name, draft_confidence=0.3)
     assert policy.confidence(view()) == 0.3
     assert policy.confidence(view(options={"draft_confidence": 0.6})) == 0.6
+    assert policy.go_on(view()) == 0.3
+    assert policy.go_on(view(options={"draft_confidence": 0.6})) == 0.6
     assert controller(name).confidence(view()) == 0.0
 
 

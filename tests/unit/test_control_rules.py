@@ -75,6 +75,16 @@ def test_an_average_walks_by_hand():
     assert eager.k == 3
     off.update(0.0)
     assert off.average == 0.5  # a round without guesses says nothing
+    one = Tier((1, 3), down=0.0, up=0.0, k=1, average=0.0)
+    one.update(1.0)
+    assert one.average == WEIGHT  # a round with one guess does
+
+
+@pytest.mark.parametrize(("average", "expected"), [(-1.0, 2.0), (0.0, 0.0), (0.5, 0.5)])
+def test_without_drafts_the_next_candidate_is_tried_and_what_is_known_is_kept(average, expected):
+    tier = Tier((0, 3), down=0.0, up=0.0, k=0, average=average, batches=14)
+    tier.update(0.0)
+    assert (tier.k, tier.average) == (3, expected)
 
 
 def test_tiers_by_batch_size():
@@ -87,6 +97,9 @@ def test_tiers_by_batch_size():
         32: ((0, 1), 1, 0.0),
         64: ((0,), 0, -1.0),
     }
+    none = EmaController(5, 0)
+    assert none.tiers[1].candidates == (0,)  # no candidate is within the maximum: no drafts
+    assert none.snapshot() == {"controller": "ema", "tiers": dict.fromkeys((1, 8, 32, 64), (0, -1.0))}
 
 
 def test_an_arm_by_hand():

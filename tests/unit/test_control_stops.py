@@ -25,12 +25,20 @@ def stops():
         ([0.8, 0.3], 2),  # .24 pays for its row
         ([0.9, 0.1], 1),  # .09 of a token for two milliseconds of twenty-two
         ([0.05], 0),
+        ([0.1], 0),  # exactly what its row costs: no gain
+        ([0.8], 1 + 3),  # exactly what the row and the draft forward of the next one cost
     ],
 )
 def test_offers_are_taken_as_far_as_they_pay(stops, offers, k):
     stops, cost = stops
     view = RequestView("a", 8, offers=[Offer("cache", one) for one in offers])
     assert stops.behind_offers(view, 3, cost) == k
+
+
+def test_an_offer_is_news_from_the_price_of_its_row_on(stops):
+    stops, cost = stops
+    for acceptance, news in ((0.19, False), (0.2, True)):
+        assert stops.news(RequestView("a", 8, offers=[Offer("cache", acceptance)]), cost) is news
 
 
 def test_a_row_of_a_long_request_must_bring_more(stops):

@@ -1,0 +1,86 @@
+"""Which slots are taken: by hand, at the edges, and where everything is equal."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sgl_spec.control.base import RequestRound, RequestView, RoundRecord
+from sgl_spec.control.cost import CostModel
+from sgl_spec.control.plan import AHEAD, Prices, Slots, best, reading
+
+
+def slots_of(survival):
+    survival = np.array(survival)
+    batch = len(survival)
+    return Slots(survival, np.ones(survival.shape), np.zeros(batch, dtype=int), np.ones(batch), np.zeros(batch))
+
+
+def flat_costs(plain, row):
+    """`plain` milliseconds a pass, `row` more for each guess; drafts cost nothing."""
+    cost = CostModel()
+    cost.verify.theta, cost.verify.count = [plain, 0.0, row, 0.0, 0.0, 0.0], 9
+    for line in (cost.draft, cost.catchup, cost.overhead):
+        line.theta, line.count = [0.0, 0.0, 0.0], 9
+    return cost
+
+
+@pytest.mark.parametrize(
+    ("pending", "to_come", "tokens"),
+    [
+        (30, None, 30.0),  # not known how long it goes on: all of it is for this round
+        (1, 400, 1.0),  # nothing missed
+        (61, 12, 11.0),  # sixty missed tokens over six rounds of two
+        (61, 13, 11.0),  # the last token has no round of its own
+        (61, 3, 61.0),
+        (61, 1, 61.0),  # one round at least
+        (61, 4 * AHEAD, 1 + 60 / AHEAD),
+    ],
+)
+def test_what_was_missed_is_read_for_the_rounds_to_come(pending, to_come, tokens):
+    assert reading(RequestView("a", 8, pending=pending, to_come=to_come)) == tokens
+
+
+def test_equal_requests_are_served_in_their_order():
+    """Forty alike; a pass over more than twenty guesses is beyond the kernel's step."""
+    prices = Prices(flat_costs(10.0, 0.01), slots_of([[0.8]] * 40))
+    prices.verify[21:] += 1000.0
+    assert best(prices)[0].tolist() == [1] * 20 + [0] * 20
+
+
+def test_no_gain_is_no_reason_to_draft():
+    """Two tokens at double the price are as fast as one."""
+    chosen, value = best(Prices(flat_costs(8.0, 8.0), slots_of([[1.0]])))
+    assert (chosen.tolist(), value.tokens, value.ms) == ([0], 1.0, 8.0)
+    assert chosen.dtype == np.int64
+    assert best(Prices(flat_costs(8.0, 7.9), slots_of([[1.0]])))[0].tolist() == [1]
+
+
+def test_two_of_many_requests_do_not_run_ahead():
+    """Guesses of two among sixteen would raise the sum of tokens, and slow fourteen."""
+    cost = CostModel()
+    cost.verify.theta, cost.verify.count = [18.0, 1.8, 2.4, 0.0, 0.0, 0.0], 9
+    survival = np.zeros((16, 4))
+    survival[:2] = [0.95, 0.9, 0.86, 0.81]
+    slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16), np.zeros(16))
+    prices = Prices(cost, slots)
+    ahead = np.array([3, 3] + [0] * 14)
+    tokens = 16 + 2 * survival[0, :3].sum()
+    assert tokens / prices.worth(ahead).ms > 16 / prices.plain
+    assert prices.worth(ahead).rate < 16 / prices.plain
+    assert not best(prices)[0].any()
+
+
+def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
+    """Two cached guesses are cheap; a likelier guess of the draft stands before them in the order of survival."""
+    model = CostModel()
+    for _ in range(60):
+        model.observe(RoundRecord([RequestRound("a", 0, 0)] * 2, 2, 20.0, 20.5))
+        drafts = {"draft_ms": 400.0, "draft_steps": 1, "draft_rows": 1, "catchup_ms": 400.0, "catchup_tokens": 2}
+        model.observe(RoundRecord([RequestRound("a", 1, 0)] * 2, 4, 21.0, 821.5, **drafts))
+    survival = np.array([[0.6, 0.5], [0.9, 0.0]])
+    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]), np.zeros(2))
+    chosen, value = best(Prices(model, slots))
+    assert chosen.tolist() == [2, 0]
+    assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))
+    assert value.rate > Prices(model, slots).worth(np.array([2, 1])).rate
