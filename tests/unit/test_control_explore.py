@@ -106,8 +106,10 @@ def test_hopeless_by_hand() -> None:
     plain = costs(row=0.1)
     assert not hopeless(plain, known({A: 12.0}, {A: 12.0}), A, 0.0, batch)
     assert hopeless(plain, known({}, {A: 300.0}), A, 0.0, batch)
-    plain.verify.theta[5] = plain.catchup.theta[2] = 1.0
-    assert hopeless(plain, known({A: 12.0}, {A: 12.0}), A, 3.0, batch)
+    for line, part in ((plain.verify, 5), (plain.catchup, 2)):  # a row, or the catch-up, of a long context
+        line.theta[part] = 1.0
+        assert hopeless(plain, known({A: 12.0}, {A: 12.0}), A, 3.0, batch)
+        line.theta[part] = 0.0
 
 
 def prices(cost: CostModel, pending: list[int], *, free: list[int] | None = None, plain: float = 1.0) -> Any:
@@ -233,6 +235,9 @@ def test_what_a_probe_cost_is_booked_less_what_it_gained() -> None:
     before = one.prober.account.spent
     assert not one.settle(51, (4, 0.0), [(B, 3, 2)], cost, seen)
     assert one.prober.account.spent == before  # a gain is nobody's credit
+    one.probe_ms, cost.verify.theta[4] = 9.0, 0.1
+    one.settle(52, (4, 2.0), [(B, 3, 1)], cost, seen)
+    assert one.prober.account.spent == pytest.approx(before + 9.0 - (plain + 4 * 2.0 * 0.1) / 4)
 
 
 def test_a_probe_of_one_right_guess_goes_on() -> None:

@@ -42,10 +42,10 @@ def test_what_was_missed_is_read_for_the_rounds_to_come(pending, to_come, tokens
 
 
 def test_equal_requests_are_served_in_their_order():
-    """Forty alike; a pass over more than twenty guesses is beyond the kernel's step."""
-    prices = Prices(flat_costs(10.0, 0.01), slots_of([[0.8]] * 40))
-    prices.verify[21:] += 1000.0
-    assert best(prices)[0].tolist() == [1] * 20 + [0] * 20
+    """Forty alike; a pass over more than sixty guesses is beyond the kernel's step."""
+    prices = Prices(flat_costs(10.0, 0.01), slots_of([[0.8, 0.5]] * 40))
+    prices.verify[61:] += 1000.0
+    assert best(prices)[0].tolist() == [2] * 20 + [1] * 20
 
 
 def test_no_gain_is_no_reason_to_draft():

@@ -165,7 +165,7 @@ def test_each_request_by_its_own_controller():
 
 
 def test_an_unknown_policy_is_named():
-    with pytest.raises(ConfigError, match="throughput"):
+    with pytest.raises(ConfigError, match="use one of throughput, threshold, ema, bandit, fixed"):
         controller("fixed").make("nonsense")
 
 

@@ -65,13 +65,13 @@ def test_damaged_evidence_is_refused(damage):
 
 def test_evidence_is_kept_to_four_decimals():
     model = Acceptance(1)
-    for _ in range(4):
+    for _ in range(6):
         model.learn([Evidence("r", ("p", 0), 1, 1, 1, 1)])
-    seen = 1.0 + PROGRAM.keep + PROGRAM.keep**2 + PROGRAM.keep**3
-    assert seen != round(seen, 4)
+    seen = sum(PROGRAM.keep**n for n in range(6))
+    assert round(seen, 4) != round(seen, 5)
     row = {"hits": [round(seen, 4)], "trials": [round(seen, 4)], "expected": round(model.programs.expected[0], 4)}
     assert model.to_dict()["programs"] == [{"program": "p", "band": 0, **row}]
-    assert row["expected"] != model.programs.expected[0]
+    assert row["expected"] != round(model.programs.expected[0], 5)
 
 
 def test_what_is_kept_of_costs_over_a_restart():
