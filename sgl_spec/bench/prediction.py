@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Annotated
 
 from sgl_spec.bench.ab import MODEL_ONLY, PLAIN, Arm, ask_in_turn, ratio, summary
-from sgl_spec.bench.edits import COPY, Edit, copy_task, some_edits
+from sgl_spec.bench.edits import COPY, Edit, copy_task, edits, some_edits
 from sgl_spec.bench.engine import pair, running
 from sgl_spec.bench.load import Answer, Ask
 from sgl_spec.bench.options import (
@@ -50,7 +50,8 @@ def prediction(
     with running(*models, out) as engine:
         for number, edit in enumerate(chosen):
             text, expected = copy_task(edit)
-            unrelated = copy_task(some_edits(20)[(10 + number) % 20])[1]
+            others = [*edits()[(10 + number) % 20 :], *edits()]
+            unrelated = copy_task(next(other for other in others if other is not edit))[1]
             given = {PREDICTED: expected, UNRELATED: unrelated}
             arms = [
                 Arm(arm.name, {**arm.options, "prediction": given.get(arm.name), "program": arm.name}) for arm in ARMS
