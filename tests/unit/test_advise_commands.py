@@ -64,7 +64,8 @@ def test_a_plan_without_a_draft_or_a_device_says_neither(folder, capsys):
     assert "target KV" in said
 
 
-def test_known_models_are_listed(capsys):
+def test_known_models_are_listed(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["plan", "--list"]) == 0
     said = capsys.readouterr().out
     assert all(known.shape.name in said for known in known_models())
