@@ -168,7 +168,7 @@ class ThroughputController:
         self.stops.planned(prices.worth(chosen))
         for i, state in enumerate(states):
             if state.k < 0 and state.key not in undecided:
-                state.k, state.since, state.batch = int(target[i]), 0, batch
+                state.k, state.since, state.batch = int(max(target[i] - prices.slots.free[i], 0)), 0, batch
         return [int(k) for k in chosen]
 
     def _move(
