@@ -22,6 +22,7 @@ class Running:
     key: ProgramKey
     dwell: int  # rounds that it keeps its K
     k: int = -1  # -1: not decided yet
+    waits: bool = False  # nothing is known of its draft, and now is not the time to find out
     since: int = 0  # rounds since K changed
     batch: int = 1  # batch size when K was set
     asked: int = 0
@@ -63,14 +64,17 @@ class Explorer:
             if bool(chosen[members].any()) and max(seen, anything) >= COLD_TRIALS:
                 self.prober.works(key, now)
                 continue
-            cheapest = sorted(members, key=lambda i: prices.slots.pending[i])
+            cheapest = sorted(members, key=lambda i: prices.slots.unread[i])
+            cheapest = [i for i in cheapest if self._may_read(prices, i)]
             if seen >= COLD_TRIALS or hopeless(prices.cost, acceptance, key, mean, len(states)):
-                if not self.prober.due(key, now, prices.plain):
+                if not cheapest or not self.prober.due(key, now, prices.plain):
                     continue
                 picked = cheapest[:1]
             else:
                 undecided.add(key)
                 picked = cheapest[:COLD_REQUESTS] if self.prober.account.allows(prices.plain) else []
+                for i in members:
+                    states[i].waits = not picked
             chosen[members] = 0
             probing += picked
         if not probing:
@@ -79,8 +83,17 @@ class Explorer:
         for i in probing:
             states[i].exploring = True
             chosen[i] = min(_probe_length(prices), tops[i])
-        self.probe_ms = prices.worth(chosen).ms - before
+        long = sum(prices.backlog_ms(i) for i in probing if self._is_long(prices, i))
+        self.prober.reads.spent += long
+        self.probe_ms = prices.worth(chosen).ms - before + sum(map(prices.backlog_ms, probing)) - long
         return undecided
+
+    def _is_long(self, prices: Prices, request: int) -> bool:
+        """Whether reading what the draft has missed takes longer than a round."""
+        return prices.backlog_ms(request) > prices.plain
+
+    def _may_read(self, prices: Prices, request: int) -> bool:
+        return not self._is_long(prices, request) or self.prober.reads.allows(0.0)
 
     def settle(
         self,

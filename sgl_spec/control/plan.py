@@ -33,6 +33,7 @@ class Slots:
     reach: Floats  # [B, P] P(guess is made): under 1 where early stop cuts in; it is verified right or wrong
     free: Ints  # [B] the first so many need no draft forward
     pending: Floats  # [B] tokens that the draft model must read before its first guess, its share of older ones
+    unread: Floats  # [B] all that the draft model must read before its first guess
     context: Floats  # [B] thousands of tokens before the next one
 
 
@@ -70,6 +71,7 @@ class Prices:
         self.runs = np.hstack([np.ones((batch, 1)), slots.reach[:, 1:]])
         self.fixed = np.full(positions, step)  # paid once per turn that any request takes
         self.fixed[0] = first
+        self.per_token = per_token
         read = per_token * (slots.pending + slots.free)[:, None]
         self.own = np.where(turn < 0, 0.0, np.where(turn == 0, read, per_row * self.runs))
         if batch > 1:  # rows of longer requests cost more than the mean
@@ -79,6 +81,10 @@ class Prices:
         """Milliseconds of rounds with so many extra rows, and so much drafting."""
         whole = np.interp(rows, np.arange(len(self.verify)), self.verify) + own + fixed + self.drafting
         return np.where(rows > 0.0, whole, self.plain)
+
+    def backlog_ms(self, request: int) -> float:
+        """What the request's draft must read of older text, beyond the share that counts as this round's."""
+        return self.per_token * float(self.slots.unread[request] - self.slots.pending[request])
 
     def best(self, allowed: NDArray[np.bool_]) -> tuple[Ints, Value]:
         """The best prefix of the allowed slots, sorted by what they add: K [B] and its value."""

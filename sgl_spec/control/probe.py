@@ -4,7 +4,9 @@ A program whose best K is 0 learns nothing any more, so it is probed: one reques
 round, and in `FOLLOW_UPS` more while all is accepted or little is known. Pauses between probes stay at
 `SHORTEST` rounds while the program may still turn out to pay, and double up to `LONGEST` once the evidence is
 against it. All probes of a server share one account: what they cost above plain rounds may not exceed a small
-head start plus a share of all time. So the loss is bounded whatever requests come in.
+head start plus a share of all time. A draft that has not read a long prompt must do so before its first guess, which
+can take as long as many rounds: that has an account of its own, with the same share, whose first reading is free
+(a draft must be tried once). So the loss is bounded whatever requests come in.
 """
 
 from __future__ import annotations
@@ -21,15 +23,16 @@ FOLLOW_UPS = 2  # rounds by which a probe goes on while it is promising or undec
 
 @dataclass(slots=True)
 class Account:
-    """Milliseconds spent on probes, and what may be spent."""
+    """Milliseconds spent, and what may be spent."""
 
     share: float
     elapsed: float = 0.0
     spent: float = 0.0
 
     def allows(self, plain_ms: float) -> bool:
-        """Whether another probe may be paid for."""
-        return self.share > 0.0 and self.spent < HEAD_START * plain_ms + self.share * self.elapsed
+        """Whether another probe may be paid for: the first, then within a head start of plain rounds and the share."""
+        afforded = self.spent < HEAD_START * plain_ms + self.share * self.elapsed
+        return self.share > 0.0 and (afforded or self.spent == 0.0)
 
 
 @dataclass(slots=True)
@@ -46,9 +49,18 @@ class Prober:
     """When to probe which program."""
 
     account: Account
+    reads: Account = field(init=False)  # of long prompts
     pauses: OrderedDict[ProgramKey, Pause] = field(default_factory=OrderedDict)
     probes: int = 0
     hits: int = 0  # probes with at least one token accepted
+
+    def __post_init__(self) -> None:
+        self.reads = Account(self.account.share)
+
+    def passed(self, ms: float) -> None:
+        """A round took so long."""
+        self.account.elapsed += ms
+        self.reads.elapsed += ms
 
     def pause(self, key: ProgramKey) -> Pause:
         """The program's state, made if it is new."""

@@ -83,9 +83,9 @@ class ThroughputController:
             if self._plan_is_due(views, states):
                 chosen = self._plan(views, states, tops)
             else:
-                wanted = [state.k for state in states]
+                wanted = [max(state.k, 0) for state in states]
                 if len(views) == 1:
-                    wanted = [self.stops.behind_offers(views[0], states[0].k, self.cost)]
+                    wanted = [self.stops.behind_offers(views[0], wanted[0], self.cost)]
                 chosen = [min(k, top) for k, top in zip(wanted, tops, strict=True)]
         if self.rounds % DEEPER == 0:
             chosen = [
@@ -116,7 +116,7 @@ class ThroughputController:
 
     def _plan_is_due(self, views: Sequence[RequestView], states: list[Running]) -> bool:
         self.since_plan += 1
-        if self.since_plan >= self.pace or any(state.k < 0 for state in states):
+        if self.since_plan >= self.pace or any(state.k < 0 and not state.waits for state in states):
             return True
         return len(views) > 1 and any(self.stops.news(view, self.cost) for view in views)
 
@@ -137,8 +137,8 @@ class ThroughputController:
         survival = accepts.cumprod(axis=1) * reach
         survival[self.acceptance.columns >= np.array(tops)[:, None]] = 0.0
         free = np.array([min(len(view.offers), top) for view, top in zip(views, tops, strict=True)])
-        pending, context = np.array([(reading(view), KILO * view.context) for view in views]).T
-        return Slots(survival, reach, free, pending, context)
+        texts = np.array([(reading(view), view.pending, KILO * view.context) for view in views]).T
+        return Slots(survival, reach, free, *texts)
 
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
@@ -224,7 +224,7 @@ class ThroughputController:
         else:
             self.since_plain += 1
         self._learn(record)  # also if every draft stopped before its first guess
-        self.explorer.prober.account.elapsed += record.total_ms
+        self.explorer.prober.passed(record.total_ms)
 
     def _learn(self, record: RoundRecord) -> None:
         """Take in what became of the draft model's guesses; other sources keep their own books."""

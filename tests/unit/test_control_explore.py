@@ -112,11 +112,15 @@ def test_hopeless_by_hand() -> None:
         line.theta[part] = 0.0
 
 
-def prices(cost: CostModel, pending: list[int], *, free: list[int] | None = None, plain: float = 1.0) -> Any:
+def prices(
+    cost: CostModel, pending: list[int], *, free: list[int] | None = None, backlog: dict[int, float] | None = None
+) -> Any:
     """A round of requests whose guesses cost 0.5 ms each, and a table of costs in which 2 guesses are cheapest."""
+    plain = 1.0
     slots = SimpleNamespace(
         free=np.array(free or [0] * len(pending)),
         pending=np.array(pending),
+        unread=np.array(pending),
         survival=np.zeros((1, 8)),
         context=np.zeros(len(pending)),
     )
@@ -127,6 +131,7 @@ def prices(cost: CostModel, pending: list[int], *, free: list[int] | None = None
         verify=np.array([1.0, 1.1, 1.2, 1.9]),
         fixed=np.array([0.4, 0.1, 0.1]),
         worth=lambda chosen: SimpleNamespace(ms=plain + 0.5 * float(np.sum(chosen))),
+        backlog_ms=lambda i: (backlog or {}).get(i, 0.0),
     )
 
 

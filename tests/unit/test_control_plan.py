@@ -13,7 +13,9 @@ from sgl_spec.control.plan import AHEAD, Prices, Slots, best, reading
 def slots_of(survival):
     survival = np.array(survival)
     batch = len(survival)
-    return Slots(survival, np.ones(survival.shape), np.zeros(batch, dtype=int), np.ones(batch), np.zeros(batch))
+    return Slots(
+        survival, np.ones(survival.shape), np.zeros(batch, dtype=int), np.ones(batch), np.ones(batch), np.zeros(batch)
+    )
 
 
 def flat_costs(plain, row):
@@ -62,7 +64,7 @@ def test_two_of_many_requests_do_not_run_ahead():
     cost.verify.theta, cost.verify.count = [18.0, 1.8, 2.4, 0.0, 0.0, 0.0], 9
     survival = np.zeros((16, 4))
     survival[:2] = [0.95, 0.9, 0.86, 0.81]
-    slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16), np.zeros(16))
+    slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16), np.ones(16), np.zeros(16))
     prices = Prices(cost, slots)
     ahead = np.array([3, 3] + [0] * 14)
     tokens = 16 + 2 * survival[0, :3].sum()
@@ -79,7 +81,7 @@ def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
         drafts = {"draft_ms": 400.0, "draft_steps": 1, "draft_rows": 1, "catchup_ms": 400.0, "catchup_tokens": 2}
         model.observe(RoundRecord([RequestRound("a", 1, 0)] * 2, 4, 21.0, 821.5, **drafts))
     survival = np.array([[0.6, 0.5], [0.9, 0.0]])
-    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]), np.zeros(2))
+    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]), np.array([1, 1]), np.zeros(2))
     chosen, value = best(Prices(model, slots))
     assert chosen.tolist() == [2, 0]
     assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))

@@ -266,7 +266,7 @@ def random_slots(rng, batch, positions, *, early_stop):
     survival = rng.uniform(0.1, 0.95, (batch, positions)).cumprod(axis=1)
     reach = rng.uniform(0.8, 1.0, (batch, positions)).cumprod(axis=1) if early_stop else np.ones((batch, positions))
     free = rng.integers(0, 3, batch)
-    return Slots(survival * reach, reach, free, rng.integers(1, 4, batch), rng.uniform(0.1, 3.0, batch))
+    return Slots(survival * reach, reach, free, *rng.integers(1, 4, (2, batch)), rng.uniform(0.1, 3.0, batch))
 
 
 @pytest.mark.parametrize("early_stop", [False, True])

@@ -275,12 +275,3 @@ def test_a_draft_that_is_right_more_often_than_it_says_is_believed():
     assert honest.factor == pytest.approx(1.0, rel=0.1)
     timid.learn(0.0, 5)  # a round in which nothing was promised says nothing
     assert timid.factor == pytest.approx(2.5, rel=0.1)
-
-
-def test_ready_guesses_of_a_first_plan_are_not_the_models():
-    """A prediction was there when the request was first planned; where it ends, the draft has all the text to read."""
-    policy = controller()
-    play(policy, [view("a")], lambda rid, k: k, 60)  # a draft that pays
-    sure = [Offer("prediction", 0.95)] * 6
-    assert play(policy, [view("b", offers=sure, pending=3000)], lambda rid, k: k, sources=lambda v, k: ["prediction"] * k) == [6]
-    assert play(policy, [view("b", pending=3000, to_come=100)], lambda rid, k: k) == [0]
