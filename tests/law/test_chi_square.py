@@ -39,7 +39,8 @@ def test_an_impossible_token_fails_at_once():
 
 def test_rare_tokens_are_pooled():
     law = np.array([0.5, 0.498] + [0.0005] * 4)
-    assert chi_square([500, 498, 1, 0, 1, 0], law).cells == 2 + 0 + (4 * 0.0005 * 1000 > 0)
+    assert chi_square([500, 498, 1, 0, 1, 0], law).cells == 3
+    assert chi_square([500, 500, 0], [0.5, 0.4995, 0.0005]).cells == 3  # however rare
 
 
 def test_one_possible_token_has_no_power():
@@ -47,9 +48,9 @@ def test_one_possible_token_has_no_power():
     assert chi_square([10, 0], [1.0, 0.0]).passed
 
 
-@pytest.mark.parametrize("law", [[0.5, 0.4], [0.5, 0.6, -0.1], [[0.5], [0.5]]])
+@pytest.mark.parametrize("law", [[0.5, 0.4], [0.5, 0.6, -0.1], [[0.5], [0.5]], [[1.0, 0.0], [0.0, 0.0]]])
 def test_a_law_that_is_none(law):
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=r"^the law must be one probability per counted token, with sum 1\.$"):
         chi_square(np.ones(len(law)), law)
 
 
@@ -62,6 +63,23 @@ def test_a_verdict_by_hand():
     assert chi_square([30, 70], [0.5, 0.5], alpha=1e-5).passed
     assert chi_square([4, 6], [0.5, 0.5]).cells == 2  # 5 expected are enough
     assert chi_square([4, 5], [0.5, 0.5]).cells == 1
+
+
+def test_a_law_of_another_length():
+    with pytest.raises(ConfigError, match="one probability per counted token"):
+        chi_square([5, 5, 5], [0.5, 0.5])
+
+
+def test_degrees_of_freedom_are_one_less_than_cells():
+    verdict = chi_square([30, 20, 30, 20], [0.25] * 4, alpha=1e-3)
+    assert (verdict.statistic, verdict.cells) == (4.0, 4)
+    assert verdict.threshold == pytest.approx(16.2662, rel=1e-5)
+    assert verdict.p_value == pytest.approx(0.26146, rel=1e-4)
+
+
+def test_draws_are_looked_for_between_16_and_a_trillion():
+    assert samples_needed([0.5, 0.5], bias=0.5, alpha=0.5, power=0.1) == 16
+    assert samples_needed([1.0, 0.0]) == 1 << 40  # nothing to see, however long one looks
 
 
 def test_power_by_hand():

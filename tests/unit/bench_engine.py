@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from sgl_spec.bench import ab
 from sgl_spec.bench.load import Answer, Ask
 
 COUNTS = {"num_draft_tokens": 8, "num_accepted_draft_tokens": 6, "num_spec_steps": 2, "num_plain_steps": 0}
@@ -67,6 +68,7 @@ def paced(**milliseconds: float) -> TimedClient:
 def run_bench(monkeypatch: Any, capsys: Any, module: Any, client: TimedClient, **options: Any) -> tuple[Any, Any]:
     """Run the command of a benchmark's module; its result, and what it started."""
     machine = Machine(client)
+    monkeypatch.setattr(ab, "RESAMPLES", 40)
     monkeypatch.setattr(module, "running", machine)
     monkeypatch.setattr(module, "pair", lambda _target, _draft: ("target", "draft"))
     if hasattr(module, "chat_prompts"):

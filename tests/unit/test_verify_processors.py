@@ -123,6 +123,20 @@ def test_each_row_counts_its_own_history(knobs):
     assert state.counts[8] == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_penalties_are_float32_whatever_the_default_is(dtype):
+    state = Penalties(frequency=0.1, repetition=1.3)
+    state.add([0, 0, 2])
+    expected = adjust_logits(torch.ones(1, 4), Rows([0], [0], [[]]), [state])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        got = adjust_logits(torch.ones(1, 4, dtype=torch.float32), Rows([0], [0], [[]]), [state])
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(got, expected)
+
+
 def test_requests_of_a_ragged_batch_do_not_mix():
     logits = torch.zeros(6, 5)
     rows = Rows([0, 3, 4], [2, 0, 1], [[1, 2], [], [4]])
