@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from sgl_spec.advise.measure import Measured, measure, policies
 from sgl_spec.advise.recommend import recommend
-from sgl_spec.bench.drafts import random_draft
+from sgl_spec.bench.drafts import kept_folder, random_draft
 from sgl_spec.bench.engine import pair, running
 from sgl_spec.bench.options import (
     DraftOption,
@@ -18,7 +18,6 @@ from sgl_spec.bench.options import (
 )
 from sgl_spec.bench.workloads import chat_prompts
 from sgl_spec.console import JsonFlag, people
-from sgl_spec.models import cache_root
 
 MEANING = "tokens/s of the advised policy / of the best policy of a later sweep of K = 1 to 8, the least of three pairs"
 SWEPT = tuple(range(1, 9))
@@ -48,7 +47,7 @@ def advice(
     drafts = {"the pair": models[1]}
     if not quick:
         drafts["target as its own draft"] = models[0]
-        drafts["random weights"] = str(random_draft(Path(models[0]), cache_root() / "models" / "random-draft"))
+        drafts["random weights"] = str(random_draft(Path(models[0]), kept_folder(Path(models[0]), "random-draft")))
     rows: list[dict[str, Any]] = []
     for name, folder in drafts.items():
         with running(models[0], folder, out) as engine:

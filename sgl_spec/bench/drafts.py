@@ -1,11 +1,20 @@
 """Drafts made from a target: random weights (every guess is wrong), and noisy copies (some are right)."""
 
+import hashlib
 import shutil
 from pathlib import Path
 
-from sgl_spec.models import build_once
+from sgl_spec.models import build_once, cache_root
 
 COPIED = ("*.json", "*.txt", "*.jinja")
+
+
+def kept_folder(target: Path, kind: str) -> Path:
+    """Where a draft made from `target` is kept: each shape and tokenizer has its own."""
+    digest = hashlib.sha256()
+    for file in sorted(target.glob("*.json")):
+        digest.update(file.name.encode() + file.read_bytes())
+    return cache_root() / "models" / f"{kind}-{digest.hexdigest()[:12]}"
 
 
 def _with_tokenizer(target: Path, folder: Path) -> None:

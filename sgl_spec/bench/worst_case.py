@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from sgl_spec.bench.ab import PLAIN, Arm, Ratio, ask_in_turn, ratio, summary
-from sgl_spec.bench.drafts import random_draft
+from sgl_spec.bench.drafts import kept_folder, random_draft
 from sgl_spec.bench.engine import Engine, pair, running
 from sgl_spec.bench.load import Ask
 from sgl_spec.bench.options import DraftOption, QuickFlag, SaveFlag, TargetOption, finish, prompts_option
 from sgl_spec.bench.workloads import CREATIVE, chat_prompts
 from sgl_spec.console import JsonFlag, people
-from sgl_spec.models import cache_root
 
 MEANING = "tokens/s of the adaptive default / of plain decoding, the least of the cases"
 ARMS = (Arm("plain", PLAIN), Arm("default", {}))
@@ -49,7 +48,7 @@ def worst_case(
     ]
     with running(*models, out) as engine:
         found = [_case(engine, *case) for case in cases]
-    bad = str(random_draft(Path(models[0]), cache_root() / "models" / "random-draft"))
+    bad = str(random_draft(Path(models[0]), kept_folder(Path(models[0]), "random-draft")))
     with running(models[0], bad, out, draft_cache=False) as engine:
         found.insert(0, _case(engine, "draft of random weights", chat, Ask(long, ignore_eos=True)))
     least = min((against for against, _ in found), key=lambda against: against.value)

@@ -28,7 +28,7 @@ def test_overhead_is_the_larger_share_of_the_default(bench):
         inside = {"plain": 7.0, "fixed K=4": 8.0, "default": 9.0 if len(asked.texts) == 1 else 8.5}[arm_of(asked)]
         line = {"wall_ms": 10.0, "worker_ms": 9.5, "forward_ms": inside}
         with file().open("a") as out:
-            for size in (len(asked.texts), 5):  # a batch that runs out passes other sizes
+            for size in (len(asked.texts), len(asked.texts), 5):  # a batch that runs out passes other sizes
                 out.write(json.dumps({"batch": size, **line}) + "\n")
         return 0.01
 
@@ -41,8 +41,11 @@ def test_overhead_is_the_larger_share_of_the_default(bench):
         (1, "plain"): 0.3, (1, "fixed K=4"): 0.2, (1, "default"): 0.1,
         (8, "plain"): 0.3, (8, "fixed K=4"): 0.2, (8, "default"): 0.15,
     }  # fmt: skip
-    assert {row["rounds"] for row in result["rows"]} == {2}
+    assert {row["rounds"] for row in result["rows"]} == {4}
     assert {len(call.texts) for call in client.calls} == {1, 8}
+    quick, _ = bench(overhead, client, quick=True)
+    assert {row["rounds"] for row in quick["rows"]} == {2}
+    assert client.calls[-1].how.max_new_tokens == 12
 
 
 def test_load_at_several_levels(bench, monkeypatch):

@@ -136,6 +136,7 @@ def test_drafting_begins_where_it_promises_enough(monkeypatch, ks, ratio, expect
     states = [running(k, since=0, batch=batch) for k in ks]
     views = [RequestView(str(i), 8, program="p") for i in range(batch)]
     assert part._plan(views, states, [8] * batch) == expected
+    assert [state.k for state in states] == expected
 
 
 def test_what_a_round_may_be_compared_with():

@@ -133,3 +133,16 @@ def test_bad_input_is_one_sentence():
         }
         with pytest.raises(ConfigError, match=word):
             attend(**(inputs | change))
+
+
+@pytest.mark.skipif(isinstance(load(), str), reason="no C++ kernels here")
+def test_what_the_kernel_cannot_read_is_one_sentence():
+    q, keys, values, table, rows, lengths = case()
+    for change, word in [
+        ({"v_buffer": values.bfloat16()}, "float32 tensors there, not torch.bfloat16"),
+        ({"req_to_token": table.long()}, "an int32 req_to_token"),
+        ({"k_buffer": keys.transpose(0, 1).contiguous().transpose(0, 1)}, "contiguous KV buffers"),
+    ]:
+        given = {"q": q, "k_buffer": keys, "v_buffer": values, "req_to_token": table} | change
+        with pytest.raises(ConfigError, match=word):
+            attend(**given, row_of_token=rows, kv_len=lengths, scale=1.0)

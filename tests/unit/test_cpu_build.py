@@ -92,3 +92,41 @@ def test_a_compile_error_is_named(fresh, tmp_path):
     assert "bad.cpp" in sentence
     assert "error:" in sentence
     assert "SGL_SPEC_CPU_KERNELS=torch" in sentence
+
+
+def test_a_build_leaves_the_module_alone_and_the_environment_as_it_was(fresh, tmp_path, capfd):
+    """Compiled in this process; what stands beside the module for the linker goes."""
+    from torch.utils import cpp_extension
+
+    # PyTorch counts the builds of a process, and names a second one's module otherwise.
+    fresh.setattr(cpp_extension, "JIT_EXTENSION_VERSIONER", type(cpp_extension.JIT_EXTENSION_VERSIONER)())
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "tiny.cpp").write_text(TINY)
+    fresh.setattr(build, "SOURCES", tmp_path / "src")
+    fresh.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fresh.delenv("CXX", raising=False)
+    path = os.environ["PATH"]
+    assert build.load().__name__ == build.MODULE
+    assert "CXX" not in os.environ
+    assert os.environ["PATH"] == path
+    [made] = [folder for folder in build.cache_folder().iterdir() if folder.is_dir()]
+    assert made.name == build.build_key()
+    assert not list(made.glob("*.o"))
+    assert "building the CPU kernels" in capfd.readouterr().err
+
+
+def test_a_file_that_is_no_module_is_said(fresh, tmp_path):
+    with pytest.raises(ImportError, match=r"notes\.txt is not an extension module"):
+        build.import_module(tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("Error building\n  x.cpp:3: error: no ';'\nmore"), "x.cpp:3: error: no ';'"),
+        (OSError(28, "No space left"), "[Errno 28] No space left"),
+        (RuntimeError(""), "RuntimeError"),
+    ],
+)
+def test_the_line_that_says_most(error, reason):
+    assert build.reason_of(error) == reason

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from sgl_spec.cpu import llama
 from sgl_spec.cpu.build import load
 from sgl_spec.cpu.linear import PackedLinear, set_threads
 from sgl_spec.cpu.llama import LayerWeights, LlamaForward
+from sgl_spec.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(isinstance(load(), str), reason="no C++ kernels here")
 SLOTS, LENGTH = 96, 40
@@ -162,3 +164,46 @@ def test_greedy_chains_are_those_of_single_steps(hot):
     assert cut[0] == [expected[0][0][:survivors], []]
     unsure = fused.greedy_chains(*inputs, head, [(1, counts[0], 0.0, stop), (2, 0, 0.0, 0.0)], names if hot else None)
     assert unsure[0] == [expected[0][0][: survivors + 1], []]  # the first one below is kept, none follows it
+
+
+def built(**changes):
+    """A forward of one layer with head dimension 16, with something about it changed."""
+    heads, kv_heads, dim = changes.get("heads", 4), changes.get("kv_heads", 2), changes.get("dim", 16)
+    hidden = 64
+    layer = LayerWeights(
+        qkv=PackedLinear(torch.zeros((heads + 2 * kv_heads) * dim, hidden)),
+        o=PackedLinear(torch.zeros(hidden, heads * dim)),
+        gate_up=PackedLinear(torch.zeros(32, hidden)),
+        down=PackedLinear(torch.zeros(hidden, 16)),
+        input_norm=torch.ones(hidden),
+        post_norm=torch.ones(hidden),
+        keys=torch.zeros(8, kv_heads, dim),
+        values=changes.get("values", torch.zeros(8, kv_heads, dim)),
+    )
+    cos_sin = torch.zeros(8, changes.get("rotary", dim))
+    return LlamaForward([layer], torch.zeros(9, hidden), torch.ones(hidden), cos_sin, heads, kv_heads, 1e-6, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"values": torch.zeros(8, 2, 16, dtype=torch.bfloat16)}, "not torch.bfloat16"),
+        ({"values": torch.zeros(8, 16, 2).transpose(1, 2)}, "takes contiguous float32 CPU tensors"),
+        ({"dim": 24}, "head_dim=24 with 24 rotary columns"),
+        ({"rotary": 8}, "head_dim=16 with 8 rotary columns"),
+        ({"heads": 65, "kv_heads": 1}, "65 query heads per key head are more than 64"),
+    ],
+)
+def test_shapes_without_a_fused_forward_are_one_sentence(changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        built(**changes)
+
+
+def test_a_head_of_another_width_and_no_kernels_are_one_sentence(monkeypatch):
+    whole = torch.zeros(1, dtype=torch.int64)
+    table = torch.zeros(1, 8, dtype=torch.int32)
+    with pytest.raises(ConfigError, match="the head takes 32 inputs, the model has hidden size 64"):
+        built().greedy_chains(whole, whole, whole, whole, table, PackedLinear(torch.zeros(9, 32)), [(0, 1, 0.0, 0.0)])
+    monkeypatch.setattr(llama, "load", lambda: "no compiler here")
+    with pytest.raises(ConfigError, match=r"needs the C\+\+ kernels: no compiler here"):
+        built()

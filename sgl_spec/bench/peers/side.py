@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -79,7 +80,8 @@ class PeerProcess:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # a question that was never read
+                    pipe.close()
         self._log.close()
 
     def __enter__(self) -> Self:
