@@ -22,6 +22,7 @@ from sgl_spec.control.base import RequestView
 from sgl_spec.control.cost import CostModel
 
 AHEAD, TOKENS_PER_ROUND = 32, 2  # rounds over which a draft's reading is spread, at most; tokens of such a round
+ENTRY = 0.03  # relative gain over plain decoding that drafting must promise, more in a batch: see `entry`
 WORTHLESS = 0.015  # survival under which no slot is looked at
 
 
@@ -143,3 +144,8 @@ def reading(view: RequestView) -> float:
         return float(view.pending)
     rounds = min(max(view.to_come // TOKENS_PER_ROUND, 1), AHEAD)
     return 1.0 + (view.pending - 1) / rounds
+
+
+def entry(batch: int) -> float:
+    """What drafting must promise: where a pass is wide already, a wrong estimate slows everybody for a few tokens."""
+    return ENTRY * (1.0 + math.log2(batch))

@@ -67,7 +67,14 @@ class EarlyStop:
         return cost.row_ms(KILO * view.context) / self.token_ms if self.token_ms > 0.0 else 0.0
 
     def _threshold(self, view: RequestView, worth: float) -> float:
-        for given in (view.options.draft_confidence, self.draft_confidence):
-            if given is not None:
-                return given
-        return min(LEAST_SURE, worth / self.trust.factor)
+        given = self._given(view)
+        return min(LEAST_SURE, worth / self.trust.factor) if given is None else given
+
+    def by_confidence(self, view: RequestView) -> bool:
+        """Whether thresholds from costs end this request's chains: the draft tells how sure it is."""
+        return self.trust.promised > 0.0 and self._given(view) is None
+
+    def _given(self, view: RequestView) -> float | None:
+        """The request's own threshold, else the server's."""
+        own = view.options.draft_confidence
+        return self.draft_confidence if own is None else own

@@ -1,7 +1,7 @@
 """The default: per request the K that maximises the requests' expected speeds (see `plan`), 0 included.
 
 Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots compete across requests
-(`plan`), a draft that does not pay is left alone but for counted probes (`explore`). Around this, four rules:
+(`plan`), a draft that does not pay is left alone but for counted probes (`explore`). Around this, five rules:
 
 - a draft of which nothing is known is tried by few requests and short (`explore`), not gambled on;
 - K of a request is kept for `DWELL` rounds and changes for a gain worth having; only a clear loss against
@@ -9,12 +9,13 @@ Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots c
 - what a source offers in this round (a cache hit, a prediction) is used in this round if it can pay for its row: it
   is news, not noise. A request that runs alone takes it in front of what the last plan gave it, as far as it pays: a
   plan in each such round would cost more than it finds;
+- a request alone may go on for a few guesses more than planned, as far as the draft is sure: that says more of this
+  text than averages do. In a batch, and where the draft does not tell, now and then, to see whether it pays;
 - plain rounds are measured too, at first and now and then, since all gain is against them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,7 @@ from sgl_spec.control.acceptance import Acceptance, Evidence, Ints, ProgramKey, 
 from sgl_spec.control.base import MODEL, RequestView, RoundRecord, capped
 from sgl_spec.control.cost import KILO, CostModel
 from sgl_spec.control.explore import Explorer, Running
-from sgl_spec.control.plan import Prices, Slots, Value, best, reading
+from sgl_spec.control.plan import Prices, Slots, Value, best, entry, reading
 from sgl_spec.control.probe import Account, Prober
 from sgl_spec.control.stops import EarlyStop
 
@@ -34,10 +35,9 @@ YOUNG, YOUNG_DWELL = 30.0, 3  # the same until so many first guesses of a progra
 CALM = 20  # the same after drafting lost clearly
 PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
-ENTRY = 0.03  # relative gain over plain decoding that drafting must promise, more in a batch: see `_entry`
 LOSS = 0.05  # relative loss against plain decoding that ends drafting at once
 PLAIN_ROUNDS = 2  # plain rounds at a batch size before anything is compared with them: one may be an outlier
-DEEPER, DEEPER_BY = 40, 2  # rounds after which drafts may go on for so many guesses more, to see whether it pays
+DEEPER, DEEPER_BY = 40, 2  # rounds after which drafts of a batch may go on for so many guesses more
 SOON, REFRESH = 16, 256  # rounds without a plain one, after which one is run to measure it: at first, later on
 NEAR = 1.5  # a plain round at a batch size within this factor will do
 
@@ -87,10 +87,10 @@ class ThroughputController:
                 if len(views) == 1:
                     wanted = [self.stops.behind_offers(views[0], wanted[0], self.cost)]
                 chosen = [min(k, top) for k, top in zip(wanted, tops, strict=True)]
-        if self.rounds % DEEPER == 0:
+        if self.rounds % DEEPER == 0 or (len(views) == 1 and self.stops.by_confidence(views[0])):
             chosen = [
-                min(k + DEEPER_BY, top) if k > len(v.offers) else k
-                for k, v, top in zip(chosen, views, tops, strict=True)
+                min(k + DEEPER_BY, top) if k > len(view.offers) and not state.exploring else k
+                for k, view, state, top in zip(chosen, views, states, tops, strict=True)
             ]
         self.stops.drafting = 0
         for state, view, k in zip(states, views, chosen, strict=True):
@@ -116,7 +116,8 @@ class ThroughputController:
 
     def _plan_is_due(self, views: Sequence[RequestView], states: list[Running]) -> bool:
         self.since_plan += 1
-        if self.since_plan >= self.pace or any(state.k < 0 and not state.waits for state in states):
+        new = any(s.k < 0 and not s.waits and not v.offers for s, v in zip(states, views, strict=True))
+        if new or self.since_plan >= self.pace:
             return True
         return len(views) > 1 and any(self.stops.news(view, self.cost) for view in views)
 
@@ -152,7 +153,7 @@ class ThroughputController:
         prices = Prices(self.cost, self._slots(views, states, tops))
         target, value = best(prices)
         plain = Value(float(batch), prices.plain)
-        if value.rate < (1.0 + _entry(batch)) * plain.rate and not any(state.k > 0 for state in states):
+        if value.rate < (1.0 + entry(batch)) * plain.rate and not any(state.k > 0 for state in states):
             target, value = np.zeros(batch, dtype=np.int64), plain
         chosen = target.copy()
         moved = []
@@ -166,9 +167,9 @@ class ThroughputController:
         self.plain_only = not target.any()
         undecided = self.explorer.explore(self.rounds, prices, self.acceptance, states, tops, chosen)
         self.stops.planned(prices.worth(chosen))
-        for i, state in enumerate(states):
-            if state.k < 0 and state.key not in undecided:
-                state.k, state.since, state.batch = int(max(target[i] - prices.slots.free[i], 0)), 0, batch
+        for i, (state, view) in enumerate(zip(states, views, strict=True)):
+            if state.k < 0 and state.key not in undecided and not view.offers:
+                state.k, state.since, state.batch = int(target[i]), 0, batch
         return [int(k) for k in chosen]
 
     def _move(
@@ -189,7 +190,7 @@ class ThroughputController:
             stop = losing and target[i] == 0
             if not stop:
                 resized = batch > NEAR * state.batch or state.batch > NEAR * batch
-                margin = (_entry(batch) if state.k == 0 else MARGIN) * len(moved) / batch
+                margin = (entry(batch) if state.k == 0 else MARGIN) * len(moved) / batch
                 if (state.since < self._dwell(state) and not resized) or gain <= margin:
                     continue
             state.k = int(target[i])
@@ -292,8 +293,3 @@ class ThroughputController:
             "pays": not self.plain_only,
             "k": {rid: state.k for rid, state in self.running.items()},
         }
-
-
-def _entry(batch: int) -> float:
-    """What drafting must promise: where a pass is wide already, a wrong estimate slows everybody for a few tokens."""
-    return ENTRY * (1.0 + math.log2(batch))

@@ -9,11 +9,10 @@ from sgl_spec.control import throughput
 from sgl_spec.control.acceptance import Evidence
 from sgl_spec.control.base import Offer, RequestRound, RequestView, RoundRecord
 from sgl_spec.control.explore import Running
-from sgl_spec.control.plan import Value
+from sgl_spec.control.plan import ENTRY, Value
 from sgl_spec.control.throughput import (
     CALM,
     DWELL,
-    ENTRY,
     LOSS,
     MARGIN,
     YOUNG,

@@ -59,12 +59,14 @@ def test_no_share_no_probe() -> None:
 def test_ready_guesses_of_a_first_plan_are_not_the_models():
     """A prediction was there when the request was first planned; where it ends, the draft has all the text to read."""
     policy = controller()
-    play(policy, [view("a")], lambda rid, k: k, 60)  # a draft that pays
+    play(policy, [view("a")], lambda rid, k: 1, 60)  # a draft that pays, if it has not much to read
     sure = [Offer("prediction", 0.95)] * 6
     assert play(
-        policy, [view("b", offers=sure, pending=3000)], lambda rid, k: k, sources=lambda v, k: ["prediction"] * k
+        policy, [view("b", offers=sure, pending=20_000)], lambda rid, k: k, sources=lambda v, k: ["prediction"] * k
     ) == [6]
-    assert play(policy, [view("b", pending=3000, to_come=100)], lambda rid, k: k) == [0]
+    for _ in range(6):
+        assert play(policy, [view("b", pending=20_000, to_come=100)], lambda rid, k: k) == [0]
+    assert play(policy, [view("c", pending=2, to_come=100)], lambda rid, k: k) >= [1]
 
 
 def test_requests_with_long_prompts_do_not_pay_for_reading_them_one_by_one():
@@ -95,3 +97,32 @@ def test_what_a_draft_has_missed_counts_apart_from_this_rounds_share():
     assert Prices(model, slots).backlog_ms(0) == pytest.approx(
         40 * (model.catchup_ms(1.0, 2.0) - model.catchup_ms(0.0))
     )
+
+
+@pytest.mark.parametrize(
+    ("requests", "told", "own", "more"), [(1, 0.6, None, 2), (1, 0.0, None, 0), (1, 0.6, 0.2, 0), (2, 0.6, None, 0)]
+)
+def test_a_request_alone_goes_on_as_far_as_its_draft_is_sure(requests, told, own, more):
+    """Beyond the plan, where early stop decides: the draft tells how sure it is, and costs set the thresholds."""
+    policy = controller()
+    part = policy.parts["throughput"]
+    options = {} if own is None else {"draft_confidence": own}
+    views = [view(f"{i}", options=options) for i in range(requests)]
+    for _ in range(30):
+        chosen = policy.choose(views)
+        planned = [state.k for state in part.running.values()]
+        outcomes = [RequestRound(v.rid, k, min(k, 1), hoped=told * k) for v, k in zip(views, chosen, strict=True)]
+        verify = 18.0 + 2.0 * requests + sum(chosen)
+        policy.observe(RoundRecord(outcomes, requests + sum(chosen), verify, verify + 1.0))
+    assert min(planned) >= 1
+    assert chosen == [min(k + more, 8) for k in planned]
+
+
+def test_a_request_that_began_with_ready_guesses_is_planned_when_they_end():
+    """What the first plan gave them is not what the model is worth, and no dwell time holds it back."""
+    policy = controller()
+    play(policy, [view("a")], lambda rid, k: k, 60)
+    policy.forget("a")
+    for _ in range(3):
+        play(policy, [view("b", offers=[Offer("cache", 0.9)])], lambda rid, k: k, sources=lambda v, k: ["cache"] * k)
+    assert play(policy, [view("b")], lambda rid, k: k)[0] >= 5
