@@ -20,7 +20,7 @@ BATCH = 16
 def worst_case(
     target: TargetOption = None,
     draft: DraftOption = None,
-    prompts: Annotated[int, prompts_option("Prompts of the cases at batch 1.")] = 8,
+    prompts: Annotated[int, prompts_option("Prompts of the cases at batch 1; a quarter as many full batches.")] = 8,
     quick: QuickFlag = False,
     save: SaveFlag = False,
     json_output: JsonFlag = False,
@@ -34,8 +34,9 @@ def worst_case(
     """
     out = people(json_output)
     models = pair(target, draft)
-    long, batches, batch = (16, 1, 4) if quick else (64, 2, BATCH)
+    long, batch = (16, 4) if quick else (64, BATCH)
     prompts = 2 if quick else prompts
+    batches = max(prompts // 4, 1)
     chat = chat_prompts(models[0], "chat", prompts)
     full = [text for task in ("code", "chat") for text in chat_prompts(models[0], task, batch * batches)]
     creative = chat_prompts(models[0], CREATIVE, prompts)

@@ -5,8 +5,8 @@ round, and in `FOLLOW_UPS` more while all is accepted or little is known. Pauses
 `SHORTEST` rounds while the program may still turn out to pay, and double up to `LONGEST` once the evidence is
 against it. All probes of a server share one account: what they cost above plain rounds may not exceed a small
 head start plus a share of all time. A draft that has not read a long prompt must do so before its first guess, which
-can take as long as many rounds: that has an account of its own, with the same share, whose first reading is free
-(a draft must be tried once). So the loss is bounded whatever requests come in.
+can take as long as many rounds: that has an account of its own with a quarter of the share, whose first reading is
+free (a draft must be tried once). So the loss is bounded whatever requests come in.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sgl_spec.control.acceptance import MAX_PROGRAMS, ProgramKey
 
 SHORTEST, LONGEST = 24, 1536  # rounds between probes
 HEAD_START = 4.0  # plain rounds that may be lost before any time has passed
+READS = 0.25  # of the share, for reading long prompts
 FOLLOW_UPS = 2  # rounds by which a probe goes on while it is promising or undecided
 
 
@@ -55,7 +56,7 @@ class Prober:
     hits: int = 0  # probes with at least one token accepted
 
     def __post_init__(self) -> None:
-        self.reads = Account(self.account.share)
+        self.reads = Account(READS * self.account.share)
 
     def passed(self, ms: float) -> None:
         """A round took so long."""

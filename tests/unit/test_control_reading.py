@@ -18,7 +18,7 @@ def test_a_long_prompt_is_read_for_a_probe_once_and_then_as_the_share_of_time_al
     assert one.explore(0, made, known({}, {}), states, [8, 8], chosen) == {A}
     assert chosen.tolist() == [2, 2]  # the first reading is free, and both are asked at once
     assert (one.prober.reads.spent, one.probe_ms) == (pytest.approx(70.0), pytest.approx(2.0))
-    one.prober.passed(6999.0)
+    one.prober.passed(27_999.0)
     assert one.explore(1, made, known({}, {}), states, [8, 8], chosen) == {A}
     assert chosen.tolist() == [0, 0]
     assert [state.waits for state in states] == [True, True]  # no plan is needed to find that out again
@@ -28,7 +28,7 @@ def test_a_long_prompt_is_read_for_a_probe_once_and_then_as_the_share_of_time_al
     assert [state.waits for state in states] == [False, False]
     assert (one.prober.reads.spent, one.probe_ms) == (pytest.approx(70.0), pytest.approx(1.0 + 0.9))
     one.prober.passed(2.0)
-    assert one.prober.account.elapsed == one.prober.reads.elapsed == 7001.0
+    assert one.prober.account.elapsed == one.prober.reads.elapsed == 28_001.0
     made.backlog_ms = lambda i: 40.0
     assert one.explore(3, made, known({}, {}), states, [8, 8], chosen) == {A}
     assert chosen.tolist() == [2, 2]
