@@ -67,7 +67,7 @@ def overhead(
     rows = [_row(size, name, found) for (size, name), found in rounds.items()]
     worst = max((row for row in rows if row["arm"] == DEFAULT), key=lambda row: row["outside_forwards"])
     shares = [1 - line["forward_ms"] / line["wall_ms"] for line in rounds[worst["batch"], DEFAULT]]
-    cuts = quantiles(shares, n=40)
+    cuts = quantiles(shares, n=40) if len(shares) > 1 else shares
     ratio = (worst["outside_forwards"], cuts[0], cuts[-1])
     finish(out, "overhead", MEANING, ratio, rows, threads=engine.threads, save=save, json_output=json_output)
 

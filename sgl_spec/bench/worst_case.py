@@ -9,7 +9,7 @@ from sgl_spec.bench.drafts import kept_folder, random_draft
 from sgl_spec.bench.engine import Engine, pair, running
 from sgl_spec.bench.load import Ask
 from sgl_spec.bench.options import DraftOption, QuickFlag, SaveFlag, TargetOption, finish, prompts_option
-from sgl_spec.bench.workloads import CREATIVE, chat_prompts
+from sgl_spec.bench.workloads import CREATIVE, TASKS, chat_prompts
 from sgl_spec.console import JsonFlag, people
 
 MEANING = "tokens/s of the adaptive default / of plain decoding, the least of the cases"
@@ -20,7 +20,7 @@ BATCH = 16
 def worst_case(
     target: TargetOption = None,
     draft: DraftOption = None,
-    prompts: Annotated[int, prompts_option("Prompts of the cases at batch 1; a quarter as many full batches.")] = 8,
+    prompts: Annotated[int, prompts_option("Prompts of the cases at batch 1.")] = 8,
     quick: QuickFlag = False,
     save: SaveFlag = False,
     json_output: JsonFlag = False,
@@ -34,11 +34,10 @@ def worst_case(
     """
     out = people(json_output)
     models = pair(target, draft)
-    long, batch = (16, 4) if quick else (64, BATCH)
+    long, batches, batch = (16, 1, 4) if quick else (64, 2, BATCH)
     prompts = 2 if quick else prompts
-    batches = max(prompts // 4, 1)
     chat = chat_prompts(models[0], "chat", prompts)
-    full = [text for task in ("code", "chat") for text in chat_prompts(models[0], task, batch * batches)]
+    full = [text for task in TASKS for text in chat_prompts(models[0], task, batch * batches)]
     creative = chat_prompts(models[0], CREATIVE, prompts)
     short = chat_prompts(models[0], "summarization", 2 * prompts)
     in_batches = [full[i : i + batch] for i in range(0, len(full), batch)]

@@ -135,7 +135,6 @@ class StepPolicy(OneThreshold):
     k_max: int
     draft_confidence: float = 0.0
     current: dict[str, int] = field(default_factory=dict)
-    asked: dict[str, int] = field(default_factory=dict)
 
     name = "fixed"
 
@@ -144,9 +143,7 @@ class StepPolicy(OneThreshold):
         chosen = []
         for view in views:
             k = self.current.setdefault(view.rid, self.initial)
-            k = capped(k, view, self.k_max)
-            self.asked[view.rid] = k
-            chosen.append(k)
+            chosen.append(capped(k, view, self.k_max))
         return chosen
 
     def observe(self, record: RoundRecord) -> None:
@@ -163,7 +160,6 @@ class StepPolicy(OneThreshold):
     def forget(self, rid: str) -> None:
         """Drop the request's state."""
         self.current.pop(rid, None)
-        self.asked.pop(rid, None)
 
     def snapshot(self) -> dict[str, Any]:
         """The K of each running request."""

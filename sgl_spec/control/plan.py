@@ -67,7 +67,7 @@ class Prices:
         per_token, per_row = cost.catchup_ms(1.0, mean) - first, cost.step_ms(1.0, mean) - step
         columns = np.arange(positions)
         turn = columns - slots.free[:, None]  # 0: the catch-up yields it; t: the t-th step after it
-        self.turn = np.minimum(np.maximum(turn, -1), positions - 1)
+        self.turn = np.maximum(turn, -1)
         # The first draft forward always runs; a later one only where the guesses before it were sure enough.
         self.runs = np.hstack([np.ones((batch, 1)), slots.reach[:, 1:]])
         self.fixed = np.full(positions, step)  # paid once per turn that any request takes

@@ -42,6 +42,12 @@ class Server:
     """A running server and a short way to ask it."""
 
     runtime: Runtime
+    k: int = K_MAX  # what `guess` asks for
+
+    @property
+    def guess(self) -> dict[str, Any]:
+        """Options: guess k tokens in every round."""
+        return {"controller": "fixed", "num_speculative_tokens": self.k}
 
     @property
     def url(self) -> str:

@@ -1,13 +1,15 @@
 """Public bug reports about speculative decoding as small inputs: requests that other engines got wrong.
 
 The numbers are those of `docs/cases.md`. Each runs where every guess is right (the target drafts for itself)
-and, in the long form, where every guess is wrong (random weights).
+and, in the long form, with 1, 4 and 8 guesses a round, also where every guess is wrong (random weights) and on the
+demo pair.
 """
 
 import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -37,9 +39,18 @@ def fixed(k: int) -> dict[str, Any]:
     return {"controller": "fixed", "num_speculative_tokens": k}
 
 
-@pytest.fixture(params=["self_server", pytest.param("bad_server", marks=pytest.mark.long)])
+def lengths() -> list[Any]:
+    every = [(name, k) for name in ("self_server", "bad_server", "demo_server") for k in (8, 4, 1)]
+    return [
+        pytest.param(one, id=f"{one[0]}-{one[1]}", marks=[pytest.mark.long] if at else [])
+        for at, one in enumerate(every)
+    ]
+
+
+@pytest.fixture(params=lengths())
 def server(request: pytest.FixtureRequest) -> Server:
-    return request.getfixturevalue(request.param)
+    name, k = request.param
+    return replace(request.getfixturevalue(name), k=k)
 
 
 # Finish conditions
@@ -58,7 +69,7 @@ def test_b04_ids_and_logprobs_end_with_the_stop_string(server: Server) -> None:
 
 
 def test_b06_no_chunk_after_the_end(server: Server) -> None:
-    chunks = list(stream(server, SAY_OK, fixed(8), max_new_tokens=48))
+    chunks = list(stream(server, SAY_OK, server.guess, max_new_tokens=48))
     ended = [bool(chunk["meta_info"]["finish_reason"]) for chunk in chunks]
     assert ended == [False] * (len(chunks) - 1) + [True]
 
@@ -66,7 +77,7 @@ def test_b06_no_chunk_after_the_end(server: Server) -> None:
 def test_b07_a_wrong_guess_of_eos_ends_nothing(server: Server) -> None:
     plain = server.generate(PROMPTS[2], PLAIN, max_new_tokens=24)
     for wrong in ([2], [2, 2, 2], [*plain["output_ids"][:2], 2], [plain["output_ids"][0], 0, 2]):
-        guess = server.generate(PROMPTS[2], {**fixed(8), "prediction": wrong}, max_new_tokens=24)
+        guess = server.generate(PROMPTS[2], {**server.guess, "prediction": wrong}, max_new_tokens=24)
         assert guess["output_ids"] == plain["output_ids"]
 
 
@@ -76,7 +87,7 @@ def test_b09_a_stop_string_waits_for_min_new_tokens(server: Server) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_b11_min_new_tokens_is_exact(server: Server, temperature: float) -> None:
-    answer = server.generate(SAY_OK, fixed(8), min_new_tokens=8, max_new_tokens=8, temperature=temperature)
+    answer = server.generate(SAY_OK, server.guess, min_new_tokens=8, max_new_tokens=8, temperature=temperature)
     assert answer["meta_info"]["completion_tokens"] == len(answer["output_ids"]) == 8
 
 
@@ -90,7 +101,7 @@ def test_b12_a_short_request_gets_all_its_tokens(server: Server) -> None:
 @pytest.mark.parametrize("text", ["", " ", "\n"])
 def test_b21_empty_prompts_behave_as_without_guesses(server: Server, text: str) -> None:
     """A prompt of no token, of which stock SGLang's scheduler dies, is refused."""
-    answers = [ask(server, text, options, max_new_tokens=4) for options in (PLAIN, fixed(8))]
+    answers = [ask(server, text, options, max_new_tokens=4) for options in (PLAIN, server.guess)]
     assert (answers[0].status_code == httpx.codes.OK) == bool(text)
     assert answers[0].status_code == answers[1].status_code
     if answers[0].status_code == httpx.codes.OK:
@@ -107,9 +118,9 @@ def test_b25_long_answers_are_the_same_tokens(server: Server) -> None:
 
 def test_b27_seeds(server: Server) -> None:
     def say(seed: int, temperature: float) -> str:
-        return server.generate(PROMPTS[19], fixed(5), temperature=temperature, sampling_seed=seed, max_new_tokens=10)[
-            "text"
-        ]
+        return server.generate(
+            PROMPTS[19], server.guess, temperature=temperature, sampling_seed=seed, max_new_tokens=10
+        )["text"]
 
     assert len({say(42, 2.0) for _ in range(5)}) == 1
     assert len({say(seed, 2.0) for seed in range(0, 100, 20)}) > 1
@@ -123,7 +134,7 @@ def test_b33_a_frequency_penalty_acts(server: Server) -> None:
 
 
 def test_b35_an_impossible_penalty_is_refused(server: Server) -> None:
-    answer = ask(server, "Hi", fixed(4), repetition_penalty=0.0, max_new_tokens=4)
+    answer = ask(server, "Hi", server.guess, repetition_penalty=0.0, max_new_tokens=4)
     assert answer.status_code == httpx.codes.BAD_REQUEST
     assert same(server, "Hi", max_new_tokens=2)
 
@@ -147,7 +158,7 @@ def test_b37_a_custom_processor_is_refused_or_obeyed(server: Server) -> None:
 
 def test_b41_every_sampled_token_has_its_logprob(server: Server) -> None:
     answer = server.generate(
-        PROMPTS[0], fixed(8), temperature=1.0, return_logprob=True, max_new_tokens=16, ignore_eos=True
+        PROMPTS[0], server.guess, temperature=1.0, return_logprob=True, max_new_tokens=16, ignore_eos=True
     )
     logprobs = answer["meta_info"]["output_token_logprobs"]
     assert [token for _, token, _ in logprobs] == answer["output_ids"]
@@ -158,7 +169,7 @@ def test_b41_every_sampled_token_has_its_logprob(server: Server) -> None:
 def test_b42_top_logprobs_are_probabilities(server: Server) -> None:
     import math
 
-    answer = server.generate(PROMPTS[0], fixed(4), return_logprob=True, top_logprobs_num=5, max_new_tokens=12)
+    answer = server.generate(PROMPTS[0], server.guess, return_logprob=True, top_logprobs_num=5, max_new_tokens=12)
     for top in answer["meta_info"]["output_top_logprobs"]:
         assert sum(math.exp(value) for value, _, _ in top) <= 1 + 1e-4
 
@@ -170,14 +181,14 @@ def test_b44_select_scores_and_emits_nothing(server: Server) -> None:
         s += sgl.select("x", choices=["yes", "no"])
 
     picked = []
-    for given in (PLAIN, fixed(8)):
+    for given in (PLAIN, server.guess):
         with options(**given):
             states = [judge.run(thing=t, backend=server.endpoint) for t in ("a dog", "a stone", "an owl", "soup")]
         picked.append([(s["x"], s.get_meta_info("x")["normalized_prompt_logprobs"]) for s in states])
     for (plain, scores), (guess, others) in zip(*picked, strict=True):
         assert plain == guess
         assert others == pytest.approx(scores, abs=1e-3)
-    empty = server.generate(PROMPTS[0], fixed(8), max_new_tokens=0)
+    empty = server.generate(PROMPTS[0], server.guess, max_new_tokens=0)
     assert empty["text"] == ""
     assert empty["meta_info"]["completion_tokens"] == 0
 
@@ -200,7 +211,7 @@ def test_b48_json_beside_a_plain_request(server: Server) -> None:
         (PROMPTS[16], {"json_schema": SCHEMA, "max_new_tokens": 40}),
     ]
     with ThreadPoolExecutor(2) as pool:
-        long, short = pool.map(lambda job: server.generate(job[0], fixed(8), **job[1]), jobs)
+        long, short = pool.map(lambda job: server.generate(job[0], server.guess, **job[1]), jobs)
     assert long["meta_info"]["completion_tokens"] == 60
     json.loads(short["text"])
 
@@ -230,10 +241,10 @@ def test_b75_hits_equal_the_cold_answers(server: Server) -> None:
     empty(server)
     cold = [server.generate(P7 + suffix, PLAIN, max_new_tokens=12)["output_ids"] for suffix in SUFFIXES]
     empty(server)
-    warm = [server.generate(P7 + suffix, fixed(4), max_new_tokens=12) for suffix in SUFFIXES]
+    warm = [server.generate(P7 + suffix, server.guess, max_new_tokens=12) for suffix in SUFFIXES]
     assert [answer["output_ids"] for answer in warm] == cold
     assert all(answer["meta_info"]["cached_tokens"] > 200 for answer in warm[1:])
-    again = [server.generate(P7 + suffix, fixed(4), max_new_tokens=12) for suffix in SUFFIXES]
+    again = [server.generate(P7 + suffix, server.guess, max_new_tokens=12) for suffix in SUFFIXES]
     assert [answer["output_ids"] for answer in again] == cold
     rates = [[a["meta_info"]["sgl_spec"]["draft_acceptance_rate"] for a in run] for run in (warm, again)]
     assert rates[0] == rates[1]
@@ -243,7 +254,7 @@ def test_b77_a_conversation_is_reused_turn_by_turn(server: Server) -> None:
     empty(server)
     ids, known = list(range(300, 330)), 1
     for turn in range(5):
-        sampling = {"temperature": 0, "max_new_tokens": 12, "custom_params": {"sgl_spec": fixed(8)}}
+        sampling = {"temperature": 0, "max_new_tokens": 12, "custom_params": {"sgl_spec": server.guess}}
         body = {"input_ids": ids, "sampling_params": sampling}
         answer = httpx.post(f"{server.url}/generate", json=body, timeout=120).json()
         assert answer["meta_info"]["cached_tokens"] >= known - 1
@@ -312,7 +323,7 @@ def test_b106_three_samples_are_a_list(server: Server) -> None:
 def test_b111_streams_are_whole_characters(server: Server) -> None:
     for tokens in (5, 9, 13, 24):
         plain = server.generate(EMOJI, PLAIN, max_new_tokens=tokens)
-        texts = [chunk["text"] for chunk in stream(server, EMOJI, fixed(8), max_new_tokens=tokens)]
+        texts = [chunk["text"] for chunk in stream(server, EMOJI, server.guess, max_new_tokens=tokens)]
         assert texts[-1] == plain["text"]
         assert not any("\ufffd" in text for text in texts[:-1])
 

@@ -6,7 +6,6 @@ from tests.engine.conftest import PROMPTS, Server
 
 pytestmark = pytest.mark.engine
 PLAIN = {"speculate": False}
-GUESS = {"controller": "fixed", "num_speculative_tokens": 8}
 SAY_OK = PROMPTS[15]
 REPEAT = "Repeat this sentence for 50 times: This is a test"
 
@@ -14,7 +13,7 @@ REPEAT = "Repeat this sentence for 50 times: This is a test"
 def same(server: Server, prompt: str, **params) -> dict:
     """Ask with and without guesses; both must agree on ids, text and the reason to finish."""
     plain = server.generate(prompt, PLAIN, **params)
-    guess = server.generate(prompt, GUESS, **params)
+    guess = server.generate(prompt, server.guess, **params)
     assert guess["output_ids"] == plain["output_ids"]
     assert guess["text"] == plain["text"]
     assert guess["meta_info"]["finish_reason"] == plain["meta_info"]["finish_reason"]
@@ -47,13 +46,15 @@ def test_min_new_tokens(self_server):
 
 
 def test_nothing_to_generate(self_server):
-    answer = self_server.generate(PROMPTS[0], GUESS, max_new_tokens=0)
+    answer = self_server.generate(PROMPTS[0], self_server.guess, max_new_tokens=0)
     assert answer["text"] == ""
 
 
 def test_logprobs_of_every_token(self_server):
     plain = self_server.generate(PROMPTS[0], PLAIN, return_logprob=True, top_logprobs_num=3, max_new_tokens=16)
-    guess = self_server.generate(PROMPTS[0], GUESS, return_logprob=True, top_logprobs_num=3, max_new_tokens=16)
+    guess = self_server.generate(
+        PROMPTS[0], self_server.guess, return_logprob=True, top_logprobs_num=3, max_new_tokens=16
+    )
     for key in ("output_token_logprobs", "output_top_logprobs"):
         assert len(guess["meta_info"][key]) == len(guess["output_ids"])
     for (ours, our_id, _), (theirs, their_id, _) in zip(
@@ -68,6 +69,6 @@ def test_the_pool_is_as_empty_as_before(self_server):
     before = self_server.runtime.server_state()["kv_slots_free"]
     for start in range(0, 64, 8):
         prompts = [f"{PROMPTS[i % 20]} {i}" for i in range(start, start + 8)]
-        self_server.generate(prompts, GUESS, max_new_tokens=6)
+        self_server.generate(prompts, self_server.guess, max_new_tokens=6)
     self_server.runtime.flush_cache()
     assert self_server.runtime.server_state()["kv_slots_free"] == before

@@ -21,6 +21,8 @@ def bench(monkeypatch, capsys):
 
 
 def test_overhead_is_the_larger_share_of_the_default(bench):
+    count = [2]
+
     def file():
         return Path(os.environ[overhead.CLOCK])
 
@@ -28,7 +30,7 @@ def test_overhead_is_the_larger_share_of_the_default(bench):
         inside = {"plain": 7.0, "fixed K=4": 8.0, "default": 9.0 if len(asked.texts) == 1 else 8.5}[arm_of(asked)]
         line = {"wall_ms": 10.0, "worker_ms": 9.5, "forward_ms": inside}
         with file().open("a") as out:
-            for size in (len(asked.texts), len(asked.texts), 5):  # a batch that runs out passes other sizes
+            for size in (len(asked.texts),) * count[0] + (5,):  # a batch that runs out passes other sizes
                 out.write(json.dumps({"batch": size, **line}) + "\n")
         return 0.01
 
@@ -46,6 +48,8 @@ def test_overhead_is_the_larger_share_of_the_default(bench):
     quick, _ = bench(overhead, client, quick=True)
     assert {row["rounds"] for row in quick["rows"]} == {2}
     assert client.calls[-1].how.max_new_tokens == 12
+    count[0] = 1
+    assert bench(overhead, client, quick=True)[0]["spread"] == [0.15, 0.15]
 
 
 def test_load_at_several_levels(bench, monkeypatch):
