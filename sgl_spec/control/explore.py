@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sgl_spec.control.acceptance import Acceptance, Ints, ProgramKey
 from sgl_spec.control.cost import CostModel
 from sgl_spec.control.plan import Prices
-from sgl_spec.control.probe import Prober
+from sgl_spec.control.probe import HEAD_START, Prober
 
 COLD_TRIALS = 8.0  # first guesses after which a program's draft is no longer unknown
 COLD_K, COLD_REQUESTS = 3, 2  # longest probe, and requests that may probe at once
@@ -89,8 +89,8 @@ class Explorer:
         return undecided
 
     def _is_long(self, prices: Prices, request: int) -> bool:
-        """Whether reading what the draft has missed takes longer than a round."""
-        return prices.backlog_ms(request) > prices.plain
+        """Whether reading what the draft has missed takes longer than the rounds that probes may lose at first."""
+        return prices.backlog_ms(request) > HEAD_START * prices.plain
 
     def _may_read(self, prices: Prices, request: int) -> bool:
         return not self._is_long(prices, request) or self.prober.reads.allows(0.0)

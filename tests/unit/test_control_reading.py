@@ -22,11 +22,11 @@ def test_a_long_prompt_is_read_for_a_probe_once_and_then_as_the_share_of_time_al
     assert one.explore(1, made, known({}, {}), states, [8, 8], chosen) == {A}
     assert chosen.tolist() == [0, 0]
     assert [state.waits for state in states] == [True, True]  # no plan is needed to find that out again
-    made.backlog_ms = lambda i: [40.0, 0.9][i]  # the second one has read most of it
+    made.backlog_ms = lambda i: [4.1, 4.0][i]  # both have read most of it; more than four plain rounds is long
     assert one.explore(2, made, known({}, {}), states, [8, 8], chosen) == {A}
     assert chosen.tolist() == [0, 2]
     assert [state.waits for state in states] == [False, False]
-    assert (one.prober.reads.spent, one.probe_ms) == (pytest.approx(70.0), pytest.approx(1.0 + 0.9))
+    assert (one.prober.reads.spent, one.probe_ms) == (pytest.approx(70.0), pytest.approx(1.0 + 4.0))
     one.prober.passed(2.0)
     assert one.prober.account.elapsed == one.prober.reads.elapsed == 28_001.0
     made.backlog_ms = lambda i: 40.0
