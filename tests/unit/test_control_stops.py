@@ -56,3 +56,11 @@ def test_the_longer_the_chain_the_surer_its_next_guess_must_be(stops):
     tokens = 1 + sum(0.9**j for j in range(1, taken + 1))
     assert 0.9**taken * (20 + 2 * (taken - 1)) > 2 * (tokens - 0.9**taken)
     assert 0.9 ** (taken + 1) * (20 + 2 * taken) <= 2 * tokens
+
+
+def test_a_draft_that_tells_anything_ends_its_own_chains():
+    stops, view = EarlyStop(None), RequestView("a", 8)
+    assert not stops.by_confidence(view)
+    stops.trust.learn(0.3, 0)
+    assert stops.by_confidence(view)
+    assert not EarlyStop(0.0, trust=stops.trust).by_confidence(view)
