@@ -3,7 +3,8 @@
 Each part is a small linear model in the round's shape, a Kalman filter with clipped innovations: outliers
 (a prefill in between, a pause of the machine) move it little, a drift of the whole machine moves all of it
 (process noise along the coefficients themselves, so that shapes not run lately drift along). What a straight
-line cannot say about the verify pass (kernels have steps) is kept per shape as a ratio.
+line cannot say about the verify pass (kernels have steps) is kept per shape as a ratio; a shape that was never run
+takes it from its neighbours.
 
 Attention reads the KV of what came before, once per request and, as far as it is arithmetic, once per row: `context`
 is in thousands of tokens here.
@@ -137,10 +138,7 @@ class CostModel:
         theta = self.verify.theta
         plain = theta[0] + (theta[1] + theta[4] * context) * batch
         curve = plain + (theta[2] + theta[5] * context) * extra + theta[3] * (extra > 0)
-        for at, shape in self.shapes.get(batch, {}).items():
-            if at <= most:
-                curve[at] *= shape.factor
-        return curve
+        return curve * self._ratios(batch, extra)
 
     def row_ms(self, context: float = 0.0) -> float:
         """A further row of the target's pass."""
@@ -220,7 +218,15 @@ class CostModel:
 
     def _ratio(self, batch: int, extra: int) -> float:
         known = self.shapes.get(batch, {}).get(extra)
-        return 1.0 if known is None else known.factor
+        return float(self._ratios(batch, np.array(float(extra)))) if known is None else known.factor
+
+    def _ratios(self, batch: int, extra: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of shapes that were run, and of others what their neighbours at this batch size say."""
+        shapes = self.shapes.get(batch)
+        if not shapes:
+            return np.ones_like(extra)
+        known = sorted(shapes)
+        return np.interp(extra, known, [shapes[at].factor for at in known])
 
     def _observe_shape(self, batch: int, extra: int, ratio: float) -> None:
         """Remember measured / straight line; the least recently run shapes and batch sizes are dropped."""

@@ -216,3 +216,23 @@ def test_a_drafts_context_is_that_of_the_requests_that_draft():
     requests = [RequestRound("short", 0, 0), RequestRound("long", 0, 0)]
     model.observe(RoundRecord(requests, 2, 20.0, 30.0, context=6000, catchup_ms=3.0, catchup_tokens=2))
     assert learnt == [("catchup", (1.0, 2.0, 6.0), 3.0)]
+
+
+def test_a_shape_that_was_never_run_is_priced_like_its_neighbours():
+    """One request teaches the line; sixteen at once pay twice as much for guesses, which no line of both can say."""
+    model = CostModel()
+    for _ in range(60):
+        for extra in (0, 2, 4):
+            model.observe(round_of(1, extra, 30.0 + extra))
+            model.observe(round_of(16, 0, 60.0))
+    before = model.verify_ms(16, 30)
+    for _ in range(9):
+        model.observe(round_of(16, 10, 120.0))
+    assert model.verify_ms(16, 10) == pytest.approx(120.0, rel=0.05)
+    line = model.verify((1.0, 16.0, 30.0, 1.0, 0.0, 0.0))
+    assert model.verify_ms(16, 30) == pytest.approx(line * model.shapes[16][10].factor)
+    assert model.verify_ms(16, 30) > before
+    halfway = (model.shapes[16][0].factor + model.shapes[16][10].factor) / 2
+    assert model.verify_ms(16, 5) == pytest.approx(model.verify((1.0, 16.0, 5.0, 1.0, 0.0, 0.0)) * halfway)
+    assert model.verify_curve(16, 30) == pytest.approx([model.verify_ms(16, extra) for extra in range(31)])
+    assert model.verify_ms(3, 5) == pytest.approx(model.verify((1.0, 3.0, 5.0, 1.0, 0.0, 0.0)))  # no neighbours
