@@ -11,17 +11,15 @@ from sgl_spec.bench.drafts import kept_folder, noisy_draft, random_draft
 from sgl_spec.cpu import microbench
 from sgl_spec.cpu.build import load
 from sgl_spec.models import cache_root
-from tests.unit.train_toys import VOCABULARY, toy_target
+from tests.unit.train_toys import VOCABULARY, one_thread, toy_target
 
 TINY = partial(microbench.Shape, hidden=128, inter=96, heads=2, kv_heads=1, vocab=200)
 
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

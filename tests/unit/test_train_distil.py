@@ -20,7 +20,7 @@ from sgl_spec.train.proof import prove
 from sgl_spec.train.rows import RowModel
 from sgl_spec.train.shards import read_shards, stored_keys, write_shard
 from sgl_spec.train.student import student_of
-from tests.unit.train_toys import toy_answers, toy_target
+from tests.unit.train_toys import one_thread, toy_answers, toy_target
 
 CONFIG = TrainConfig(
     init_layers=(0,),
@@ -36,10 +36,8 @@ CONFIG = TrainConfig(
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
