@@ -75,15 +75,11 @@ def toy_target(folder: Path) -> Path:
     words = {"<end>": 0, "<unk>": 1} | {f"w{i}": i for i in range(2, VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", unk_token="<unk>").save_pretrained(
-        folder
-    )
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", unk_token="<unk>").save_pretrained(folder)
     return folder
 
 
-def toy_answers(
-    target: Path, count: int, seed: int, temperature: float = 0.0, new: int = 24
-) -> list[Sequence]:
+def toy_answers(target: Path, count: int, seed: int, temperature: float = 0.0, new: int = 24) -> list[Sequence]:
     """Answers of the toy target to `count` random prompts."""
     rng = np.random.default_rng(seed)
     requests = [
