@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sgl_spec.config import RequestOptions
 
 MODEL = "model"  # the source name of tokens that the draft model proposed
 DEFAULT_OPTIONS = RequestOptions()
+Threshold = TypeVar("Threshold", float, float | None)
 
 
 class Offer(NamedTuple):
@@ -111,6 +112,12 @@ class Controller(Protocol):
         ...
 
 
+def confidence_of(view: RequestView, server: Threshold) -> float | Threshold:
+    """The request's own `draft_confidence`, else the server's."""
+    own = view.options.draft_confidence
+    return server if own is None else own
+
+
 class OneThreshold:
     """Early stop by one threshold for a guess and for going on after it."""
 
@@ -118,9 +125,8 @@ class OneThreshold:
     draft_confidence: float
 
     def confidence(self, view: RequestView) -> float:
-        """The request's own threshold, else the server's."""
-        own = view.options.draft_confidence
-        return self.draft_confidence if own is None else own
+        """See `confidence_of`."""
+        return confidence_of(view, self.draft_confidence)
 
     def go_on(self, view: RequestView) -> float:
         """The same."""

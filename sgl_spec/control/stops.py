@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sgl_spec.control.base import RequestView
+from sgl_spec.control.base import RequestView, confidence_of
 from sgl_spec.control.cost import KILO, CostModel
 from sgl_spec.control.plan import Value
 from sgl_spec.control.trust import Trust
@@ -67,14 +67,9 @@ class EarlyStop:
         return cost.row_ms(KILO * view.context) / self.token_ms if self.token_ms > 0.0 else 0.0
 
     def _threshold(self, view: RequestView, worth: float) -> float:
-        given = self._given(view)
+        given = confidence_of(view, self.draft_confidence)
         return min(LEAST_SURE, worth / self.trust.factor) if given is None else given
 
     def by_confidence(self, view: RequestView) -> bool:
         """Whether thresholds from costs end this request's chains: the draft tells how sure it is."""
-        return self.trust.promised > 0.0 and self._given(view) is None
-
-    def _given(self, view: RequestView) -> float | None:
-        """The request's own threshold, else the server's."""
-        own = view.options.draft_confidence
-        return self.draft_confidence if own is None else own
+        return self.trust.promised > 0.0 and confidence_of(view, self.draft_confidence) is None

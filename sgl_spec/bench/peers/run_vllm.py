@@ -7,11 +7,12 @@ from typing import Any
 
 from vllm import LLM, SamplingParams
 
-from sgl_spec.bench.peers.wire import Loaded, serve
+from sgl_spec.bench.peers.wire import Loaded, serve, told
 from sgl_spec.draft.model import IDS_FILE
 
 CONTEXT = 2048
 WARM_TOKENS = 8
+REASON = 320  # characters that are told of a mode that does not start
 WAYS: dict[str, dict[str, Any] | None] = {
     "plain": None,
     "draft model, K=3": {"method": "draft_model", "num_speculative_tokens": 3},
@@ -51,8 +52,7 @@ def load(job: dict[str, Any]) -> Loaded:
             try:
                 engines[mode] = engine_of(job, draft, way)
             except (AttributeError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
-                reason = (str(error).splitlines() or ["no message"])[0]
-                failed[mode] = f"{type(error).__name__}: {reason[:300]}"
+                failed[mode] = told(error)[:REASON]
 
     def decode(mode: str, texts: list[str], tokens: int) -> tuple[int, list[str]]:
         greedy = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)

@@ -27,6 +27,11 @@ class Loaded(NamedTuple):
     failed: Mapping[str, str] = MappingProxyType({})
 
 
+def told(error: Exception) -> str:
+    """An error's kind and the first line of what it says."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
+
+
 def serve(load: Callable[[dict[str, Any]], Loaded]) -> None:
     """Load the job's models, then answer until stdin closes; what the engine prints itself goes to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -45,5 +50,5 @@ def serve(load: Callable[[dict[str, Any]], Loaded]) -> None:
             tokens, texts = loaded.decode(question["mode"], question["texts"], question["tokens"])
             say({"tokens": tokens, "seconds": time.perf_counter() - started, "texts": texts})
     except Exception as error:
-        say({"error": f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"})
+        say({"error": told(error)})
         raise
