@@ -42,9 +42,15 @@ class EarlyStop:
         ready = len(view.offers)
         return ready + k if not ready or chance >= self.go_on(view, cost) else ready
 
-    def news(self, view: RequestView, cost: CostModel) -> bool:
-        """Whether a guess is ready that pays for its row."""
-        return bool(view.offers) and view.offers[0].acceptance >= self.row_worth(view, cost)
+    def news(self, view: RequestView, cost: CostModel) -> float:
+        """Expected tokens of the guesses that are ready and pay for their rows, less what the rows cost, in tokens."""
+        row, chance, gain = self.row_worth(view, cost), 1.0, 0.0
+        for offer in view.offers:
+            chance *= offer.acceptance
+            if chance <= row:
+                break
+            gain += chance - row
+        return gain
 
     def keep(self, view: RequestView, cost: CostModel) -> float:
         """The chance at which a guess that is there pays.

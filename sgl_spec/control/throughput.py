@@ -26,14 +26,11 @@ from sgl_spec.control.acceptance import Acceptance, Evidence, Ints, ProgramKey, 
 from sgl_spec.control.base import MODEL, RequestView, RoundRecord, capped
 from sgl_spec.control.cost import KILO, CostModel
 from sgl_spec.control.explore import Explorer, Running
+from sgl_spec.control.pace import CALM, DWELL, YOUNG, YOUNG_DWELL, dwell, pace
 from sgl_spec.control.plan import Prices, Slots, Value, best, entry, reading
 from sgl_spec.control.probe import Account, Prober
 from sgl_spec.control.stops import EarlyStop
 
-DWELL = 10  # rounds that a request keeps its K
-YOUNG, YOUNG_DWELL = 30.0, 3  # the same until so many first guesses of a program were judged
-CALM = 20  # the same after drafting lost clearly
-PLAN_EVERY = 5  # rounds between plans while nothing new comes in
 MARGIN = 0.02  # relative gain that a change must promise, times the share of requests that change
 LOSS = 0.05  # relative loss against plain decoding that ends drafting at once
 PLAIN_ROUNDS = 2  # plain rounds at a batch size before anything is compared with them: one may be an outlier
@@ -119,7 +116,10 @@ class ThroughputController:
         new = any(s.k < 0 and not s.waits and not v.offers for s, v in zip(states, views, strict=True))
         if new or self.since_plan >= self.pace:
             return True
-        return len(views) > 1 and any(self.stops.news(view, self.cost) for view in views)
+        if len(views) == 1:
+            return False
+        least = 0.0 if any(state.k > 0 for state in states) else entry(len(views)) * len(views)  # less starts nothing
+        return sum(self.stops.news(view, self.cost) for view in views) > least
 
     def _slots(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> Slots:
         """The requests' possible guesses with survival and reach."""
@@ -144,7 +144,7 @@ class ThroughputController:
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
         self._take_in()
-        self.pace = YOUNG_DWELL if any(self._young(state.key) for state in states) else PLAN_EVERY
+        self.pace = min(pace(state, self._young(state.key)) for state in states)
         tops = [
             min(top, len(view.offers) + self.acceptance.known(state.key))
             for view, state, top in zip(views, states, tops, strict=True)
@@ -191,16 +191,13 @@ class ThroughputController:
             if not stop:
                 resized = batch > NEAR * state.batch or state.batch > NEAR * batch
                 margin = (entry(batch) if state.k == 0 else MARGIN) * len(moved) / batch
-                if (state.since < self._dwell(state) and not resized) or gain <= margin:
+                if (state.since < dwell(state, self._young(state.key)) and not resized) or gain <= margin:
                     continue
             state.k = int(target[i])
             chosen[i] = target[i]
             state.since, state.batch = 0, batch
             state.dwell = CALM if stop else DWELL
             self.changes += 1
-
-    def _dwell(self, state: Running) -> int:
-        return YOUNG_DWELL if state.dwell == DWELL and self._young(state.key) else state.dwell
 
     def _young(self, key: ProgramKey) -> bool:
         return self.acceptance.programs.seen(key)[1] < YOUNG

@@ -9,16 +9,9 @@ from sgl_spec.control import throughput
 from sgl_spec.control.acceptance import Evidence
 from sgl_spec.control.base import Offer, RequestRound, RequestView, RoundRecord
 from sgl_spec.control.explore import Running
+from sgl_spec.control.pace import CALM, DWELL, YOUNG, YOUNG_DWELL
 from sgl_spec.control.plan import ENTRY, Value
-from sgl_spec.control.throughput import (
-    CALM,
-    DWELL,
-    LOSS,
-    MARGIN,
-    YOUNG,
-    YOUNG_DWELL,
-    ThroughputController,
-)
+from sgl_spec.control.throughput import LOSS, MARGIN, ThroughputController
 
 KEY = ("p", 0)
 

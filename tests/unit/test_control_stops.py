@@ -35,10 +35,14 @@ def test_offers_are_taken_as_far_as_they_pay(stops, offers, k):
     assert stops.behind_offers(view, 3, cost) == k
 
 
-def test_an_offer_is_news_from_the_price_of_its_row_on(stops):
-    stops, cost = stops
-    for acceptance, news in ((0.19, False), (0.2, True)):
-        assert stops.news(RequestView("a", 8, offers=[Offer("cache", acceptance)]), cost) is news
+@pytest.mark.parametrize(
+    ("offers", "news"),
+    [([], 0.0), ([0.2], 0.0), ([0.5], 0.3), ([0.5, 0.3], 0.3), ([0.5, 0.6], 0.3 + 0.1), ([0.1, 0.9], 0.0)],
+)
+def test_news_is_what_offers_bring_beyond_the_price_of_their_rows(stops, offers, news):
+    stops, cost = stops  # a row costs .2 tokens
+    view = RequestView("a", 8, offers=[Offer("cache", one) for one in offers])
+    assert stops.news(view, cost) == pytest.approx(news)
 
 
 def test_a_row_of_a_long_request_must_bring_more(stops):

@@ -1,0 +1,49 @@
+"""How long decisions stand, and which news is worth a plan."""
+
+import pytest
+
+from sgl_spec.control.base import Offer, RequestView
+from sgl_spec.control.explore import Running
+from sgl_spec.control.pace import CALM, DWELL, PLAN_EVERY, PLAN_IDLE, YOUNG_DWELL, dwell, pace
+from sgl_spec.control.plan import Value, entry
+from sgl_spec.control.throughput import ThroughputController
+
+KEY = ("p", 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "young", "rounds"),
+    [
+        (Running(KEY, DWELL, k=3), True, YOUNG_DWELL),
+        (Running(KEY, DWELL, k=3), False, PLAN_EVERY),
+        (Running(KEY, DWELL), True, YOUNG_DWELL),  # not decided yet
+        (Running(KEY, DWELL, waits=True), True, PLAN_IDLE),
+        (Running(KEY, DWELL, k=0), True, PLAN_IDLE),
+        (Running(KEY, DWELL, k=0), False, PLAN_IDLE),
+    ],
+)
+def test_plans_are_frequent_where_drafting_is_new(state, young, rounds):
+    assert pace(state, young) == rounds
+
+
+def test_a_young_program_changes_sooner_unless_it_lost():
+    assert dwell(Running(KEY, DWELL), young=True) == YOUNG_DWELL
+    assert dwell(Running(KEY, DWELL), young=False) == DWELL
+    assert dwell(Running(KEY, CALM), young=True) == CALM
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_news_that_could_not_start_drafting_is_worth_no_plan(drafting):
+    part, batch = ThroughputController(8), 16
+    part.cost.verify.theta = [64.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    part.stops.planned(Value(tokens=16.0, ms=80.0))  # a row costs a fifth of a token
+    part.pace = 100
+    states = [Running(KEY, DWELL, k=int(drafting and i == 0)) for i in range(batch)]
+
+    def due(acceptance):
+        views = [RequestView(str(i), 8, offers=[Offer("cache", acceptance)]) for i in range(batch)]
+        return part._plan_is_due(views, states)
+
+    least = 0.2 + (0.0 if drafting else entry(batch))
+    assert due(least + 0.01)
+    assert not due(least - 0.01)
