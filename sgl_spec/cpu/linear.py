@@ -32,6 +32,21 @@ def storage_of(weight: torch.Tensor, storage: Storage) -> Storage:
     return "bf16" if exact else "fp32"
 
 
+def kept(weight: torch.Tensor, storage: Storage) -> torch.Tensor:
+    """The numbers [N, K] in fp32 that `storage` keeps of `weight` [N, K]."""
+    if storage == "int8":
+        values, scale = _int8(weight.float())
+        return values.float() * scale
+    return weight.bfloat16().float() if storage == "bf16" else weight.float()
+
+
+def _int8(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers [N, K] and scales [N, 1], symmetric per row; a row that is not finite has no scale."""
+    most = rows.abs().amax(dim=1, keepdim=True) if rows.shape[1] else rows.new_zeros(rows.shape[0], 1)
+    scale = torch.where(most.isfinite(), most / 127, torch.nan)
+    return (rows / scale).nan_to_num(0).round().clamp(-127, 127).to(torch.int8), scale
+
+
 def as_rows(x: torch.Tensor, width: int) -> torch.Tensor:
     """`x` as a contiguous fp32 CPU tensor [rows, width]; raises ConfigError when it cannot be one."""
     if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[-1:] != (width,):
@@ -94,10 +109,7 @@ class PackedLinear:
         elif self.storage == "bf16":
             self._weight = weight.to(torch.bfloat16, copy=True)
         else:
-            rows = weight.float()
-            most = rows.abs().amax(dim=1, keepdim=True) if rows.shape[1] else rows.new_zeros(rows.shape[0], 1)
-            scale = torch.where(most.isfinite(), most / 127, torch.nan)
-            self._weight = (rows / scale).nan_to_num(0).round().clamp(-127, 127).to(torch.int8)
+            self._weight, scale = _int8(weight.float())
             self._scale = scale.squeeze(1)
 
     @property

@@ -21,7 +21,7 @@ CARD_FILE = "sgl_spec_draft.json"
 IDS_FILE = "hot_token_ids.safetensors"
 SHIPPED_WEIGHTS = "draft.safetensors"
 HEAD_STORAGE = ("fp32", "bf16", "int8")
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -38,12 +38,14 @@ _TOKENIZER_FILES = (
 class DraftCard:
     """The facts of `sgl_spec_draft.json`.
 
-    `hot_token_ids` names the file of the hot ids; `head_storage` is how the engine keeps the hot rows.
+    `hot_token_ids` names the file of the hot ids; `head_storage` is how the engine keeps the hot rows;
+    `own_embeddings` says that the input embeddings were trained, not taken from the target.
     """
 
     target: str
     hot_token_ids: str = IDS_FILE
     head_storage: str = "bf16"
+    own_embeddings: bool = False
     provenance: dict[str, Any] | None = None
 
 
@@ -120,19 +122,22 @@ def assemble(shipped: Path, target: Path, folder: Path) -> None:
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
-    weights = {name: value.float() for name, value in load_file(shipped / SHIPPED_WEIGHTS).items()}
+    weights: dict[str, Tensor] = {}
     for file in sorted(target.glob("*.safetensors")):
         with safe_open(file, "pt") as tensors:
-            for name in {_EMBEDDING, _HEAD} & set(tensors.keys()):
+            for name in {EMBEDDING, HEAD} & set(tensors.keys()):
                 weights[name] = tensors.get_tensor(name).to(torch.float32)
+    own = {name: value.float() for name, value in load_file(shipped / SHIPPED_WEIGHTS).items()}
+    if EMBEDDING in own and EMBEDDING in weights:  # then a head that was tied to them is a matrix of its own
+        weights.setdefault(HEAD, weights[EMBEDDING])
     config = json.loads((shipped / "config.json").read_text(encoding="utf-8"))
     expected = (config["vocab_size"], config["hidden_size"])
-    if _EMBEDDING not in weights or tuple(weights[_EMBEDDING].shape) != expected:
+    if EMBEDDING not in weights or tuple(weights[EMBEDDING].shape) != expected:
         raise ConfigError(
             f"target {target} does not hold the {expected[0]} x {expected[1]} embedding of this draft; "
             "use the target that the draft was distilled for."
         )
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(weights | own, folder / "model.safetensors", metadata={"format": "pt"})
     for name in ("config.json", IDS_FILE, CARD_FILE, "README.md"):
         if (shipped / name).is_file():
             shutil.copyfile(shipped / name, folder / name)

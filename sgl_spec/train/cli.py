@@ -34,7 +34,17 @@ def run(
     target: Target,
     out: Annotated[Path, typer.Option(help="New folder for the draft.")],
     layers: Annotated[int, typer.Option(min=1, help="Depth: the target's first layers start it.")] = 2,
+    heads: Annotated[
+        int | None, typer.Option(min=1, help="Query heads per layer; default: all of the target's.")
+    ] = None,
+    mlp_width: Annotated[
+        int | None, typer.Option(min=1, help="MLP neurons per layer; default: all of the target's.")
+    ] = None,
+    tune_embeddings: Annotated[
+        bool, typer.Option("--tune-embeddings", help="Train the input embeddings too: a far larger file.")
+    ] = False,
     hot_tokens: Annotated[int, typer.Option(min=1, help="Size of the hot-token head, in tokens.")] = 12288,
+    head_storage: Annotated[str, typer.Option(help="How the engine keeps that head: fp32, bf16 or int8.")] = "bf16",
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 1000,
     tokens_per_step: Annotated[int, typer.Option(min=1, help="Answer tokens per step.")] = 1024,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
@@ -67,6 +77,10 @@ def run(
 
     config = TrainConfig(
         init_layers=tuple(range(layers)),
+        heads=heads,
+        mlp_width=mlp_width,
+        tune_embeddings=tune_embeddings,
+        head_storage=head_storage,
         hot_tokens=hot_tokens,
         steps=steps,
         tokens_per_step=tokens_per_step,
@@ -108,9 +122,7 @@ def run(
 @app.command()
 def evaluate(
     draft: Annotated[Path, typer.Argument(help="Folder of the draft, or 'demo'.")],
-    target: Annotated[
-        Path | None, typer.Option(help="Folder of its target; default: the demo target.")
-    ] = None,
+    target: Annotated[Path | None, typer.Option(help="Folder of its target; default: the demo target.")] = None,
     json_output: JsonFlag = False,
 ) -> None:
     """Measure DRAFT on the held-out prompts: acceptance, coverage, step time, size.

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, fields
 
+from sgl_spec.draft.model import HEAD_STORAGE
 from sgl_spec.errors import ConfigError
+from sgl_spec.train.slim import Slim
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,13 @@ class TrainConfig:
     #: The first layers read embeddings already; later ones expect what the layers between would have made of
     #: them, and start far worse (loss 58 against 16 nats).
     init_layers: tuple[int, ...] = (0, 1)
+    #: Query heads and MLP neurons of each layer, the strongest of the target's; None keeps all.
+    heads: int | None = None
+    mlp_width: int | None = None
+    #: Train the input embeddings too; the draft then holds a matrix [vocabulary, width] of its own.
+    tune_embeddings: bool = False
+    #: How the engine keeps the hot rows of the head: fp32, bf16 or int8.
+    head_storage: str = "bf16"
     #: Factor on the target's final norm at the start: a shallow student is less sure than its target
     #: (measured on the demo target: 15.8 nats at 1.0, 6.9 at 0.25).
     initial_norm: float = 0.25
@@ -54,8 +63,15 @@ class TrainConfig:
                 raise ConfigError(f"{name}={getattr(self, name)} is no share; give a value from 0 to 1.")
         if not self.init_layers:
             raise ConfigError("init_layers is empty; name at least one layer of the target, for example 0.")
+        if self.head_storage not in HEAD_STORAGE:
+            raise ConfigError(f"head_storage={self.head_storage!r} is unknown; use one of {', '.join(HEAD_STORAGE)}.")
         if self.device not in ("cpu", "cuda"):
             raise ConfigError(f"device={self.device!r} is unknown; use 'cpu' or 'cuda'.")
+
+    @property
+    def slim(self) -> Slim:
+        """What is kept of each layer."""
+        return Slim(self.heads, self.mlp_width)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

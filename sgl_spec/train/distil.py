@@ -104,7 +104,14 @@ def distill_from(
     corpus = Corpus(answers)
     vocabulary = int(json.loads((target / "config.json").read_text(encoding="utf-8"))["vocab_size"])
     hot_ids = corpus.hot_tokens(config.hot_tokens, vocabulary)
-    student = student_of(target, config.init_layers, hot_ids, config.initial_norm)
+    student = student_of(
+        target,
+        config.init_layers,
+        hot_ids,
+        config.initial_norm,
+        slim=config.slim,
+        tune_embeddings=config.tune_embeddings,
+    )
     before = score(student, held_out)
     reporter.say(f"training on {corpus.answer_tokens} tokens, {config.steps} steps")
     work = out.with_name(f"{out.name}.work")
@@ -118,7 +125,9 @@ def distill_from(
         "final_loss": round(sum(losses[-20:]) / len(losses[-20:]), 4),
         "config": asdict(config) | {"init_layers": list(config.init_layers)},
     }
-    proof = write_draft(student, target, out, before=before, held_out=held_out, facts=facts)
+    proof = write_draft(
+        student, target, out, before=before, held_out=held_out, facts=facts, head_storage=config.head_storage
+    )
     shutil.rmtree(work, ignore_errors=True)
     gain = max(proof.scores[task].acceptance - before[task].acceptance for task in proof.scores)
     return Result(out, before, proof, losses, gain > max(stop_if_gain_below, 0.0))
@@ -165,13 +174,16 @@ def write_draft(
     before: dict[str, TaskScore],
     held_out: list[Sequence],
     facts: dict[str, object],
+    head_storage: str = "bf16",
     shipped: Path | None = None,
 ) -> Proof:
-    """Write the complete draft folder `out`, judged as it is stored (bf16), and its card; atomically.
+    """Write the complete draft folder `out`, judged as it is stored (layers in bf16), and its card; atomically.
 
     With `shipped`, the form that leaves out the target's own tensors is kept there as well.
     """
-    card = DraftCard(target=_name(target), provenance=dict(facts))
+    card = DraftCard(
+        target=_name(target), head_storage=head_storage, own_embeddings=student.tuned, provenance=dict(facts)
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
@@ -181,7 +193,7 @@ def write_draft(
             write_shipped(small, config, student.trained_state(), student.hot_ids.tolist(), card)
             assemble(small, target, full)
             proof = prove(full, target, held_out)
-            text = model_card(proof, before, _name(target), _licence(target))
+            text = model_card(proof, before, _name(target), _licence(target), own_embeddings=student.tuned)
             for folder in (small, full):
                 (folder / "README.md").write_text(text, encoding="utf-8")
             full.rename(out)

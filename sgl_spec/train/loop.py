@@ -94,7 +94,7 @@ def _save(
     state = {
         "config": asdict(config),
         "hot_ids": student.hot_ids.cpu(),
-        "student": student.trained_state(),
+        "student": student.state_dict(),
         "optimizer": optimizer.state_dict(),
         "losses": losses,
     }

@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sgl_spec.draft.model import IDS_FILE, read_card, read_hot_ids
+from sgl_spec.cpu.linear import Storage, kept
+from sgl_spec.draft.model import EMBEDDING, HEAD, IDS_FILE, read_card, read_hot_ids
 from sgl_spec.errors import ConfigError
 from sgl_spec.train.evaluate import POSITIONS, TaskScore, score
 from sgl_spec.train.gain import Gain, best_length, forward_costs
@@ -16,8 +17,6 @@ from sgl_spec.train.shards import Sequence
 from sgl_spec.train.steptime import step_ms
 from sgl_spec.train.student import student_from
 from sgl_spec.train.texts import held_out_answers
-
-_SHARED = ("model.embed_tokens.", "lm_head.")  # what the target holds already
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,15 @@ def prove(draft: Path, target: Path, answers: list[Sequence]) -> Proof:
         )
     hot_ids = read_hot_ids(draft)
     card = read_card(draft)
+    storage: Storage = card.head_storage if card else "fp32"  # type: ignore[assignment]
     student = student_from(draft, hot_ids if hot_ids is not None else list(range(vocabulary)))
+    student.head = kept(student.head, storage)
     facts = dict(card.provenance or {}) if card else {}
     facts |= {
         "held_out_answers": len(answers),
         "held_out_tokens": sum(len(s.tokens) - s.start for s in answers),
     }
-    scores, step = score(student, answers), step_ms(student, card.head_storage if card else "fp32")
+    scores, step = score(student, answers), step_ms(student, storage)
     costs = forward_costs(target, POSITIONS + 1)
     return Proof(
         scores=scores,
@@ -91,6 +92,8 @@ def own_megabytes(draft: Path) -> float:
     """Megabytes (1e6) of a draft's own tensors in bf16 and of its hot ids: what has to be shipped."""
     from safetensors import safe_open
 
+    card = read_card(draft)
+    shared = {HEAD} if card and card.own_embeddings else {HEAD, EMBEDDING}
     own = 0
     for file in draft.glob("*.safetensors"):
         if file.name == IDS_FILE:
@@ -98,7 +101,7 @@ def own_megabytes(draft: Path) -> float:
             continue
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (not a mapping)
-                if not name.startswith(_SHARED):
+                if name not in shared:
                     size = 2
                     for n in tensors.get_slice(name).get_shape():
                         size *= n
@@ -167,8 +170,11 @@ def speed(gain: Gain | None) -> str:
     return f"{gain.plain_tokens_per_s:.1f} -> {gain.tokens_per_s:.1f} (K={gain.num_speculative_tokens})"
 
 
-def model_card(proof: Proof, before: dict[str, TaskScore], target_name: str, licence: str) -> str:
+def model_card(
+    proof: Proof, before: dict[str, TaskScore], target_name: str, licence: str, *, own_embeddings: bool = False
+) -> str:
     """The README of a draft folder."""
+    origin = "Its head is the target's;" if own_embeddings else "Embeddings and head are the target's;"
     facts = proof.provenance
     head = " | ".join(COLUMNS)
     body = "\n".join(f"| {' | '.join(row)} |" for row in rows(before, proof))
@@ -176,8 +182,8 @@ def model_card(proof: Proof, before: dict[str, TaskScore], target_name: str, lic
     return f"""# Draft for {target_name}
 
 A small Llama model that guesses what {target_name} will say next, for lossless speculative decoding with
-sgl-spec. It was distilled from text that {target_name} generated itself. Embeddings and head are the
-target's; the licence of the target applies: {licence}.
+sgl-spec. It was distilled from text that {target_name} generated itself. {origin} the licence of the target applies:
+{licence}.
 
 Acceptance per token on greedy answers to prompts that training never saw:
 

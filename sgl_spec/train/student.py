@@ -12,11 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sgl_spec.draft.model import EMBEDDING, HEAD
 from sgl_spec.errors import ConfigError
+from sgl_spec.train.slim import Slim, slimmed
+
+FULL = Slim()
 
 
 class Student(nn.Module):
-    """Layers and final norm are trained; `embedding` and `head` are the target's and frozen.
+    """Layers and final norm are trained; `head` is the target's and frozen, `embedding` too unless it is to be tuned.
 
     `embedding` is `[vocabulary, width]`, `head` is `[hot, width]`: the target's head at `hot_ids`.
     """
@@ -25,7 +29,9 @@ class Student(nn.Module):
     head: Tensor
     hot_ids: Tensor
 
-    def __init__(self, config: dict[str, Any], embedding: Tensor, head: Tensor, hot_ids: Tensor) -> None:
+    def __init__(
+        self, config: dict[str, Any], embedding: Tensor, head: Tensor, hot_ids: Tensor, *, tune: bool = False
+    ) -> None:
         super().__init__()
         self.config = config
         width = config["hidden_size"]
@@ -36,7 +42,11 @@ class Student(nn.Module):
             _Layer(config, self.head_dim) for _ in range(config["num_hidden_layers"])
         )
         self.model.norm = nn.RMSNorm(width, eps=config["rms_norm_eps"])
-        self.register_buffer("embedding", embedding, persistent=False)
+        self.tuned = tune
+        if tune:
+            self.embedding = nn.Parameter(embedding.clone())
+        else:
+            self.register_buffer("embedding", embedding, persistent=False)
         self.register_buffer("head", head, persistent=False)
         self.register_buffer("hot_ids", hot_ids, persistent=False)
 
@@ -55,7 +65,10 @@ class Student(nn.Module):
 
     def trained_state(self) -> dict[str, Tensor]:
         """The tensors that the target does not hold, by their Hugging Face names."""
-        return {name: value.detach() for name, value in self.state_dict().items()}
+        state = {name: value.detach() for name, value in self.state_dict().items()}
+        if self.tuned:
+            state[EMBEDDING] = state.pop("embedding")
+        return state
 
 
 class _Layer(nn.Module):
@@ -102,9 +115,18 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def student_of(
-    target: Path, init_layers: tuple[int, ...], hot_ids: list[int], initial_norm: float
+    target: Path,
+    init_layers: tuple[int, ...],
+    hot_ids: list[int],
+    initial_norm: float,
+    *,
+    slim: Slim = FULL,
+    tune_embeddings: bool = False,
 ) -> Student:
-    """A student of the folder `target`: its layers `init_layers`, its final norm times `initial_norm`."""
+    """A student of the folder `target`: its layers `init_layers` cut by `slim`, its final norm times `initial_norm`.
+
+    With `tune_embeddings` its input embeddings start as the target's and are trained.
+    """
     config, weights = read_llama(target)
     depth = config["num_hidden_layers"]
     sources = [i + depth if i < 0 else i for i in init_layers]
@@ -112,12 +134,17 @@ def student_of(
         raise ConfigError(
             f"init_layers={init_layers} names a layer beyond the target's {depth}; use 0 to {depth - 1}."
         )
-    student = _empty(config | {"num_hidden_layers": len(sources)}, weights, hot_ids)
+    own = slim.config(config) | {"num_hidden_layers": len(sources)}
+    if tune_embeddings:
+        own["tie_word_embeddings"] = False
+    student = _empty(own, weights, hot_ids, tune=tune_embeddings)
     state = {"model.norm.weight": weights["model.norm.weight"] * initial_norm}
     for place, source in enumerate(sources):
         prefix = f"model.layers.{source}."
-        for name in (name for name in weights if name.startswith(prefix)):
-            state[f"model.layers.{place}.{name.removeprefix(prefix)}"] = weights[name]
+        layer = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        state |= {f"model.layers.{place}.{name}": value for name, value in slimmed(layer, config, own).items()}
+    if tune_embeddings:
+        state["embedding"] = weights[EMBEDDING]
     student.load_state_dict(state)
     return student
 
@@ -132,10 +159,10 @@ def student_from(draft: Path, hot_ids: list[int]) -> Student:
     return student
 
 
-def _empty(config: dict[str, Any], weights: dict[str, Tensor], hot_ids: list[int]) -> Student:
-    embedding = weights["model.embed_tokens.weight"]
+def _empty(config: dict[str, Any], weights: dict[str, Tensor], hot_ids: list[int], *, tune: bool = False) -> Student:
+    embedding = weights[EMBEDDING]
     ids = torch.tensor(hot_ids, dtype=torch.int64)
-    return Student(config, embedding, weights.get("lm_head.weight", embedding)[ids].contiguous(), ids)
+    return Student(config, embedding, weights.get(HEAD, embedding)[ids].contiguous(), ids, tune=tune)
 
 
 def read_llama(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

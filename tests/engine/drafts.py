@@ -7,9 +7,12 @@ from pathlib import Path
 import torch
 
 from sgl_spec.bench.drafts import noisy_draft, random_draft
+from sgl_spec.draft.model import DraftCard, assemble, read_hot_ids, write_shipped
 from sgl_spec.models import build_once
+from sgl_spec.train.slim import Slim
+from sgl_spec.train.student import student_of
 
-__all__ = ["foreign_draft", "nan_draft", "noisy_draft", "random_draft"]
+__all__ = ["foreign_draft", "nan_draft", "noisy_draft", "random_draft", "slim_draft"]
 
 
 def foreign_draft(target: Path, folder: Path, merges: int, layers: int | None = None) -> Path:
@@ -52,6 +55,24 @@ def foreign_draft(target: Path, folder: Path, merges: int, layers: int | None = 
             old = getattr(copy.config, role, None)
             setattr(copy.config, role, rows.index(old) if old in rows else None)
         copy.save_pretrained(scratch)
+
+    return build_once(folder, build)
+
+
+def slim_draft(draft: Path, target: Path, folder: Path) -> Path:
+    """A distilled draft with a third of its heads and some MLP neurons gone, embeddings and an int8 head of its own."""
+
+    def build(scratch: Path) -> None:
+        ids = read_hot_ids(draft)
+        assert ids is not None
+        layers = tuple(range(json.loads((draft / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]))
+        student = student_of(draft, layers, ids, 1.0, slim=Slim(heads=6, mlp_width=1408), tune_embeddings=True)
+        student.embedding.data *= 1.01
+        card = DraftCard(target=target.name, head_storage="int8", own_embeddings=True)
+        small = scratch / "shipped"
+        write_shipped(small, student.config, student.trained_state(), ids, card)
+        assemble(small, target, scratch)
+        shutil.rmtree(small)
 
     return build_once(folder, build)
 
