@@ -115,9 +115,7 @@ def distill_from(
     before = score(student, held_out)
     reporter.say(f"training on {corpus.answer_tokens} tokens, {config.steps} steps")
     work = out.with_name(f"{out.name}.work")
-    losses = _train_with_checks(
-        student, corpus, config, (held_out, _mean(before)), work, stop_if_gain_below, reporter
-    )
+    losses = _train_with_checks(student, corpus, config, (held_out, _mean(before)), work, stop_if_gain_below, reporter)
     student.to("cpu")
     facts = provenance() | {
         "training_tokens": corpus.answer_tokens,

@@ -110,9 +110,7 @@ def _save(
         scratch.unlink(missing_ok=True)
 
 
-def _restore(
-    student: Student, optimizer: torch.optim.Optimizer, config: TrainConfig, folder: Path
-) -> list[float]:
+def _restore(student: Student, optimizer: torch.optim.Optimizer, config: TrainConfig, folder: Path) -> list[float]:
     path = folder / CHECKPOINT
     if not path.is_file():
         return []

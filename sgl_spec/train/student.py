@@ -38,9 +38,7 @@ class Student(nn.Module):
         self.head_dim = config.get("head_dim") or width // config["num_attention_heads"]
         self.theta = float((config.get("rope_parameters") or config)["rope_theta"])
         self.model = nn.Module()
-        self.model.layers = nn.ModuleList(
-            _Layer(config, self.head_dim) for _ in range(config["num_hidden_layers"])
-        )
+        self.model.layers = nn.ModuleList(_Layer(config, self.head_dim) for _ in range(config["num_hidden_layers"]))
         self.model.norm = nn.RMSNorm(width, eps=config["rms_norm_eps"])
         self.tuned = tune
         if tune:
@@ -54,9 +52,7 @@ class Student(nn.Module):
         """Hidden states `[N, width]` after the final norm; packed `tokens` int64 `[N]`, sum(lengths) = N."""
         x = self.embedding[tokens]
         positions = torch.cat([torch.arange(n, device=tokens.device) for n in lengths])
-        exponent = (
-            torch.arange(0, self.head_dim, 2, device=tokens.device, dtype=torch.float32) / self.head_dim
-        )
+        exponent = torch.arange(0, self.head_dim, 2, device=tokens.device, dtype=torch.float32) / self.head_dim
         angle = positions[:, None].float() / self.theta**exponent
         rotary = (angle.cos()[:, None], angle.sin()[:, None])
         for layer in self.model.layers:
@@ -102,8 +98,7 @@ class _Layer(nn.Module):
         k, v = (t.repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
         parts = zip(*(t.transpose(0, 1).split(lengths, dim=1) for t in (q, k, v)), strict=True)
         out = [
-            functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
-            for q, k, v in parts
+            functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0] for q, k, v in parts
         ]
         return self.self_attn.o_proj(torch.cat(out, dim=1).transpose(0, 1).reshape(-1, heads * dim))
 
@@ -131,9 +126,7 @@ def student_of(
     depth = config["num_hidden_layers"]
     sources = [i + depth if i < 0 else i for i in init_layers]
     if any(not 0 <= i < depth for i in sources):
-        raise ConfigError(
-            f"init_layers={init_layers} names a layer beyond the target's {depth}; use 0 to {depth - 1}."
-        )
+        raise ConfigError(f"init_layers={init_layers} names a layer beyond the target's {depth}; use 0 to {depth - 1}.")
     own = slim.config(config) | {"num_hidden_layers": len(sources)}
     if tune_embeddings:
         own["tie_word_embeddings"] = False
@@ -153,9 +146,7 @@ def student_from(draft: Path, hot_ids: list[int]) -> Student:
     """The student that a draft folder holds."""
     config, weights = read_llama(draft)
     student = _empty(config, weights, hot_ids)
-    student.load_state_dict(
-        {n: w for n, w in weights.items() if n.startswith(("model.layers.", "model.norm."))}
-    )
+    student.load_state_dict({n: w for n, w in weights.items() if n.startswith(("model.layers.", "model.norm."))})
     return student
 
 
@@ -172,20 +163,14 @@ def read_llama(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"model folder {folder} has no config.json; give a Hugging Face model folder."
-        ) from error
+        raise ConfigError(f"model folder {folder} has no config.json; give a Hugging Face model folder.") from error
     architecture = (config.get("architectures") or ["unknown"])[0]
     if architecture != "LlamaForCausalLM":
         raise ConfigError(
             f"target {folder.name} has architecture {architecture}; distillation supports LlamaForCausalLM."
         )
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if (
-        rope.get("rope_type", "default") != "default"
-        or config.get("attention_bias")
-        or config.get("mlp_bias")
-    ):
+    if rope.get("rope_type", "default") != "default" or config.get("attention_bias") or config.get("mlp_bias"):
         raise ConfigError(
             f"target {folder.name} scales its rotary positions or has biases; distillation supports neither."
         )
