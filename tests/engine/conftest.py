@@ -98,7 +98,7 @@ def bad_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def demo_server() -> Iterator[Server]:
     """The demo pair as users start it: adaptive, all sources."""
-    yield from start(demo_draft(), controller="throughput", num_speculative_tokens=5, enable_metrics=True)
+    yield from start(demo_draft(), controller="throughput", enable_metrics=True)
 
 
 @pytest.fixture(scope="session")
