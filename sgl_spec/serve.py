@@ -1,6 +1,7 @@
 """From sgl-spec's settings to SGLang's: one place for the command line, `Runtime` and `sgl-spec serve`."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,20 @@ from sgl_spec.upstream import server_argument_names
 ALGORITHM = "SGL_SPEC"
 CPU_ATTENTION = "sgl_spec_cpu"
 CPU_POOL_TOKENS = 16_384  # KV slots on a CPU where nothing is said: SGLang would take most of the memory
+DEVICE_FILES = (
+    "nvidia*",
+    "dxg",
+    "kfd",
+    "dri",
+    "accel*",
+    "davinci*",
+    "hl*",
+    "habana*",
+    "mt*gpu*",
+    "cambricon*",
+    "mtia*",
+)
+"""Accelerators that PyTorch and its extensions drive, by their files in /dev."""
 CPU_DEFAULTS: dict[str, Any] = {
     "device": "cpu",
     "dtype": "float32",
@@ -132,7 +147,9 @@ def _with_sglang_draft_length(ours: dict[str, Any], theirs: Mapping[str, Any]) -
 
 
 def has_accelerator() -> bool:
-    """Whether torch sees a GPU or another accelerator."""
+    """Whether torch sees a GPU or another accelerator; on Linux only asked where there is a device file of one."""
+    if sys.platform == "linux" and not any(next(Path("/dev").glob(name), None) for name in DEVICE_FILES):
+        return False
     import torch
 
     return torch.accelerator.is_available()

@@ -9,7 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from sgl_spec.errors import EngineError
 from sgl_spec.orphans import stop_group
@@ -47,7 +48,7 @@ class ServerProcess:
         """Return when the server answers; raises EngineError if it ends or does not answer within `timeout` seconds."""
         assert self.process is not None
         deadline = time.monotonic() + timeout
-        while not _answers(f"{self.launch.url}/health"):
+        while not _answers(self.launch):
             if self.process.poll() is not None:
                 raise EngineError(
                     f"The server ended with status {self.process.returncode} while starting:\n{self.log_tail()}"
@@ -57,7 +58,7 @@ class ServerProcess:
                     f"The server did not answer within launch_timeout={timeout:.0f} s; raise it if the model is "
                     f"still loading:\n{self.log_tail()}"
                 )
-            time.sleep(0.2)
+            time.sleep(0.1)
 
     def log_tail(self, lines: int = LOG_TAIL) -> str:
         """Return the last lines of the server's log."""
@@ -86,9 +87,27 @@ class ServerProcess:
         self.stop()
 
 
-def _answers(url: str) -> bool:
+def _answers(launch: Launch) -> bool:
+    """Whether the server has answered its own warm-up. ``/health`` says the same and takes a second for it.
+
+    A server with another key than ours refuses ``/ping``; ``/health`` needs none.
+    """
+    key = launch.server_args.get("api_key")
     try:
-        with urlopen(url, timeout=5.0) as answer:  # noqa: S310 - our own http address
-            return bool(answer.status == HTTPStatus.OK)
+        return _is_ok(Request(f"{launch.url}/ping", headers={"Authorization": f"Bearer {key}"} if key else {}))  # noqa: S310
+    except HTTPError as error:
+        return error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and _is_well(launch)
     except OSError:
         return False
+
+
+def _is_well(launch: Launch) -> bool:
+    try:
+        return _is_ok(Request(f"{launch.url}/health"))  # noqa: S310
+    except OSError:
+        return False
+
+
+def _is_ok(request: Request) -> bool:
+    with urlopen(request, timeout=5.0) as answer:  # noqa: S310 - our own http address
+        return bool(answer.status == HTTPStatus.OK)

@@ -13,7 +13,7 @@ import sys
 import types
 from pathlib import Path
 
-from sgl_spec.sglang_plugin import cpu_imports, cpu_models, cpu_start, shared_tokenizer
+from sgl_spec.sglang_plugin import cpu_compile, cpu_imports, cpu_models, cpu_start, cpu_transformers, shared_tokenizer
 
 CPU_ENGINE_VARIABLE = "SGLANG_USE_CPU_ENGINE"
 CRASH_DIAGNOSTICS = ("SGLANG_PYSPY_DUMP_BEFORE_CRASH", "SGLANG_CUDA_COREDUMP_BEFORE_CRASH")
@@ -50,6 +50,8 @@ def activate() -> None:
     for variable in CRASH_DIAGNOSTICS:
         os.environ.setdefault(variable, "0")
     cpu_imports.apply()
+    cpu_compile.apply()
+    cpu_transformers.apply()
     cpu_start.apply()
     cpu_models.apply()
     shared_tokenizer.apply()

@@ -5,11 +5,14 @@ Only the process that serves HTTP imports that server, so everything waits for t
 
 import os
 import sys
+import time
 from importlib import resources
 from types import ModuleType
 from typing import Any
 
+from sgl_spec.errors import UpstreamError
 from sgl_spec.sglang_plugin import compat
+from sgl_spec.sglang_plugin.growing_sleeps import GrowingSleeps
 from sgl_spec.sglang_plugin.import_hooks import after_import
 
 MODULE = "sglang.srt.entrypoints.http_server"
@@ -44,6 +47,9 @@ def add(server: ModuleType) -> None:
     TokenizerManager.serving_chat_class = property(chat_class)
     auth.decide_request_auth = page_needs_no_key(auth.decide_request_auth, auth.AuthDecision)
     add_page(server)
+    if getattr(server, "time", None) is not time:
+        raise UpstreamError(f"{MODULE} does not sleep through its name `time`: install sglang==0.5.23")
+    server.time = GrowingSleeps()  # type: ignore[attr-defined]
 
 
 def page_needs_no_key(original: Any, decision: type) -> Any:

@@ -27,6 +27,33 @@ def install(module: Any) -> None:
     if build is None:
         raise UpstreamError(f"{TOKENIZER_MODULE} has no get_tokenizer: install sglang==0.5.23")
     module.get_tokenizer = remember(build)
+    if not hasattr(getattr(module, "AutoTokenizer", None), "from_pretrained"):
+        raise UpstreamError(f"{TOKENIZER_MODULE} has no AutoTokenizer: install sglang==0.5.23")
+    module.AutoTokenizer = AskedAgain(module.AutoTokenizer)
+
+
+class AskedAgain:
+    """transformers' ``AutoTokenizer``, which has ignored ``use_fast`` since its version 5, for SGLang.
+
+    SGLang builds a tokenizer of the general class a second time with ``use_fast=False``: it gets the first one.
+    """
+
+    def __init__(self, auto: Any) -> None:
+        self._auto = auto
+        self._last: tuple[str, Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._auto, name)
+
+    def from_pretrained(self, *args: Any, **options: Any) -> Any:
+        """As transformers' own."""
+        asked = repr((args, sorted((name, value) for name, value in options.items() if name != "use_fast")))
+        last, self._last = self._last, None
+        if last is not None and last[0] == asked and options.get("use_fast") is False:
+            return last[1]
+        built = self._auto.from_pretrained(*args, **options)
+        self._last = asked, built
+        return built
 
 
 def remember(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,18 +72,23 @@ def remember(build: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_for(process_args: Iterable[Any]) -> None:
     """Build the tokenizer of the server whose arguments are among a child process's arguments."""
+    from sglang.srt.server_args import ServerArgs
+
     for args in process_args:
-        path = getattr(args, "tokenizer_path", None)
-        if path is None or args.skip_tokenizer_init or has_processor(path):
+        if not isinstance(args, ServerArgs):
             continue
+        from sglang.srt.arg_groups.overrides import resolving_view
         from sglang.srt.utils.hf_transformers_utils import get_tokenizer
 
+        resolved = resolving_view(args)  # the arguments themselves stay as they were given: no tokenizer path in most
+        if resolved.skip_tokenizer_init or has_processor(resolved.tokenizer_path):
+            return
         get_tokenizer(
-            path,
-            tokenizer_mode=args.tokenizer_mode,
-            trust_remote_code=args.trust_remote_code,
-            revision=args.revision,
-            tokenizer_backend=args.tokenizer_backend,
+            resolved.tokenizer_path,
+            tokenizer_mode=resolved.tokenizer_mode,
+            trust_remote_code=resolved.trust_remote_code,
+            revision=resolved.revision,
+            tokenizer_backend=resolved.tokenizer_backend,
         )
         return
 

@@ -55,3 +55,33 @@ def test_the_version_that_is_installed_is_the_pinned_one():
         "speculative_draft_model_path",
         "max_running_requests",
     } <= upstream.server_argument_names()
+
+
+def test_what_the_start_leaves_for_later_is_where_it_is_expected():
+    """The fewer imports of `cpu_transformers` rest on these functions and on the modules that they mend."""
+    import inspect
+
+    from sglang.srt.utils import hf_transformers_patches
+    from transformers.utils import import_utils
+
+    from sgl_spec.sglang_plugin import cpu_transformers
+
+    for name, target in cpu_transformers.PATCHED_WHEN_IMPORTED.items():
+        kept = getattr(hf_transformers_patches, name)
+        assert kept.args[0] == target, name
+        words = inspect.getsource(kept.args[1])
+        package, _, module = target.rpartition(".")
+        assert f"from {package} import {module}" in words or target in words
+    assert isinstance(import_utils.PACKAGE_DISTRIBUTION_MAPPING, cpu_transformers.Distributions)
+    folder = os.path.join(os.path.dirname(import_utils.__file__), "..", "models", "llama")  # noqa: PTH118, PTH120
+    scan = import_utils.create_import_structure_from_path
+    assert scan(folder) == scan.__wrapped__(folder)
+
+
+def test_the_http_server_sleeps_once_before_each_look():
+    import inspect
+
+    from sglang.srt.entrypoints import http_server
+
+    assert inspect.getsource(http_server._execute_server_warmup).count("time.sleep(1)") == 1
+    assert http_server._execute_server_warmup.__globals__ is vars(http_server)

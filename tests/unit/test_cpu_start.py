@@ -14,7 +14,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from sgl_spec.errors import UpstreamError
-from sgl_spec.sglang_plugin import cpu_imports, cpu_models, cpu_start, import_hooks, shared_tokenizer
+from sgl_spec.sglang_plugin import (
+    cpu_compile,
+    cpu_imports,
+    cpu_models,
+    cpu_start,
+    cpu_transformers,
+    import_hooks,
+    shared_tokenizer,
+)
 
 
 @pytest.fixture
@@ -233,10 +241,127 @@ def test_the_engines_multiprocessing_is_the_real_one_but_for_processes() -> None
 
 
 def test_a_tokenizer_is_built_once_per_process() -> None:
-    module = SimpleNamespace(get_tokenizer=lambda path, **options: [path, options])
+    auto = SimpleNamespace(from_pretrained=lambda path, **options: [path])
+    module = SimpleNamespace(get_tokenizer=lambda path, **options: [path, options], AutoTokenizer=auto)
     shared_tokenizer.install(module)
     first = module.get_tokenizer("a", revision=None, tokenizer_mode="auto")
     assert module.get_tokenizer("a", tokenizer_mode="auto", revision=None) is first
     assert module.get_tokenizer("a", tokenizer_mode="slow", revision=None) is not first
     with pytest.raises(UpstreamError, match="get_tokenizer"):
         shared_tokenizer.install(SimpleNamespace())
+    with pytest.raises(UpstreamError, match="AutoTokenizer"):
+        shared_tokenizer.install(SimpleNamespace(get_tokenizer=len))
+
+
+def test_a_tokenizer_asked_for_again_is_built_once() -> None:
+    built: list[object] = []
+
+    class Auto:
+        other = 1
+
+        @staticmethod
+        def from_pretrained(path: str, **options: object) -> object:
+            built.append(object())
+            return built[-1]
+
+    auto = shared_tokenizer.AskedAgain(Auto)
+    assert auto.other == 1
+    first = auto.from_pretrained("a", use_fast=True, revision=None)
+    assert auto.from_pretrained("a", use_fast=False, revision=None) is first
+    assert auto.from_pretrained("a", use_fast=False, revision=None) is not first
+    auto.from_pretrained("a", use_fast=True, revision=None)
+    assert auto.from_pretrained("b", use_fast=False, revision=None) is built[-1]
+    assert len(built) == 4
+
+
+def compiled_later(package: str, source: str) -> tuple[list[object], dict[str, object]]:
+    """Run `source` as a module of `package` with a `decorate` that notes what it decorates; its names."""
+    seen: list[object] = []
+
+    def note(function: object = None, **options: object) -> object:
+        if function is None:
+            return lambda later: note(later, **options)
+        seen.append((function, options))
+        return function
+
+    names: dict[str, object] = {"__name__": f"{package}.some.module", "decorate": cpu_compile.deferring(note)}
+    exec(textwrap.dedent(source), names)
+    return seen, names
+
+
+def test_decorators_of_the_compiler_wait_for_the_first_call() -> None:
+    source = """
+    @decorate
+    def one(): return 1
+    class Kept:
+        @decorate(dynamic=True)
+        def two(self): return 2
+    def inside(): return decorate(one)
+    """
+    seen, names = compiled_later("sglang", source)
+    assert not seen
+    assert names["one"]() == names["one"]() == 1
+    assert names["Kept"]().two() == 2
+    assert [options for _, options in seen] == [{}, {"dynamic": True}]
+    names["inside"]()
+    assert len(seen) == 3
+    assert len(compiled_later("elsewhere", source)[0]) == 2
+
+
+def test_modules_are_mended_when_they_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mended_later.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    calls: list[str] = []
+    names = dict.fromkeys(cpu_transformers.PATCHED_WHEN_IMPORTED, "mended_later")
+    monkeypatch.setattr(cpu_transformers, "PATCHED_WHEN_IMPORTED", {"_patch_removed_symbols": "mended_later"})
+    patches = ModuleType("patches")
+    patches._patch_removed_symbols = lambda: calls.append("mended")
+    cpu_transformers.defer_patches(patches)
+    patches._patch_removed_symbols()
+    assert not calls
+    importlib.import_module("mended_later")
+    assert calls == ["mended"]
+    patches._patch_removed_symbols()
+    assert calls == ["mended", "mended"]
+    del sys.modules["mended_later"], import_hooks._around["mended_later"]
+    monkeypatch.setattr(cpu_transformers, "PATCHED_WHEN_IMPORTED", names)
+    with pytest.raises(UpstreamError, match="_patch_image"):
+        cpu_transformers.defer_patches(patches)
+
+
+def test_distributions_are_worked_out_when_asked_for() -> None:
+    worked: list[int] = []
+
+    def real() -> dict[str, list[str]]:
+        worked.append(1)
+        return {"yaml": ["PyYAML"], "pytest": ["pytest"]}
+
+    found = cpu_transformers.Distributions(real)
+    assert found.get("torch") == ["torch"]
+    assert found.get("no_such_package", []) == []
+    assert not worked
+    assert found.get("yaml") == found["yaml"] == ["PyYAML"]
+    assert worked == [1]
+    with pytest.raises(KeyError):
+        found["nothing"]
+
+
+def test_a_folder_is_scanned_once(tmp_path: Path) -> None:
+    scanned: list[str] = []
+    scan = cpu_transformers.once_per_folder(lambda folder: scanned.append(folder) or {"folder": folder})
+    (tmp_path / "__init__.py").touch()
+    assert scan(tmp_path) is scan(str(tmp_path / "__init__.py"))
+    assert scanned == [str(tmp_path)]
+
+
+def test_the_first_sleeps_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sgl_spec.sglang_plugin.growing_sleeps import GrowingSleeps
+
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    clock = GrowingSleeps()
+    for _ in range(9):
+        clock.sleep(1)
+    assert slept == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1, 1, 1]
+    assert clock.monotonic is time.monotonic

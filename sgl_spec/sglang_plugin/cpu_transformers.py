@@ -1,0 +1,116 @@
+"""Less work while SGLang imports transformers on a CPU; whatever is left out happens when it is needed.
+
+- SGLang mends three modules of transformers that it does not use itself unless a model does (a Llama file, two for
+  images); importing them brings PyTorch's distributed tensors, its compiler, torchvision and SciPy. They are
+  mended when someone imports them.
+- transformers asks which distribution each installed package comes from, to look up three versions.
+- transformers reads its models' files twice, to know which class is in which.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from sgl_spec.errors import UpstreamError
+from sgl_spec.sglang_plugin.import_hooks import after_import, around_import
+
+PATCHES_MODULE = "sglang.srt.utils.hf_transformers_patches"
+PATCHED_WHEN_IMPORTED = {
+    "_patch_removed_symbols": "transformers.models.llama.modeling_llama",
+    "_patch_image_processor_kwargs": "transformers.image_processing_utils",
+    "_patch_image_process_cuda_tensor": "transformers.image_processing_backends",
+}
+"""SGLang's function -> the module of transformers that it imports and mends."""
+
+IMPORT_UTILS = "transformers.utils.import_utils"
+OWN_NAME = frozenset({"torch", "accelerate", "mistral_common"})
+"""Packages whose distribution has the package's name, and whose versions transformers looks up when imported."""
+
+
+def apply() -> None:
+    """Do the same for each of these modules that is still to be imported in this process."""
+    if PATCHES_MODULE not in sys.modules:
+        after_import(PATCHES_MODULE, defer_patches)
+    if IMPORT_UTILS not in sys.modules:
+        around_import(IMPORT_UTILS, run_quickly)
+
+
+def defer_patches(patches: ModuleType) -> None:
+    """Let each of SGLang's three functions wait for the module that it mends."""
+    for name, target in PATCHED_WHEN_IMPORTED.items():
+        patch = getattr(patches, name, None)
+        if patch is None:
+            raise UpstreamError(f"{PATCHES_MODULE} has no {name}: install sglang==0.5.23")
+        setattr(patches, name, functools.partial(when_imported, target, patch))
+
+
+def when_imported(target: str, patch: Callable[[], None]) -> None:
+    """Call `patch` now if the module `target` is imported already, else as soon as it is."""
+    if target in sys.modules:
+        patch()
+    else:
+        after_import(target, lambda _: patch())
+
+
+def run_quickly(import_utils: ModuleType, execute: Callable[[], None]) -> None:
+    """Run transformers' module without its slow look-ups."""
+    real = importlib.metadata.packages_distributions
+    importlib.metadata.packages_distributions = lambda: Distributions(real)  # type: ignore[assignment,return-value]
+    try:
+        execute()
+    finally:
+        importlib.metadata.packages_distributions = real
+    scan = import_utils.create_import_structure_from_path
+    import_utils.create_import_structure_from_path = once_per_folder(scan)
+
+
+class Distributions(dict[str, list[str]]):
+    """What ``packages_distributions()`` returns, worked out when someone asks for a name outside `OWN_NAME`.
+
+    For a name in it the answer holds the distribution of that name only, which is the one that gives a version.
+    """
+
+    def __init__(self, work_out: Callable[[], Any]) -> None:
+        super().__init__()
+        self._work_out = work_out
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the names of the distributions that bring the package `name`."""
+        if name in OWN_NAME:
+            try:
+                return [importlib.metadata.distribution(name).metadata["Name"]]
+            except importlib.metadata.PackageNotFoundError:
+                pass
+        if importlib.util.find_spec(name) is None:
+            return default
+        self._fill()
+        return super().get(name, default)
+
+    def __missing__(self, name: str) -> list[str]:
+        self._fill()
+        if name in self:
+            return super().__getitem__(name)
+        raise KeyError(name)
+
+    def _fill(self) -> None:
+        if not self:
+            self.update(self._work_out())
+
+
+def once_per_folder(scan: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `scan` with a memory: a folder, named by itself or by a file in it, is read once."""
+    known: dict[str, Any] = {}
+
+    @functools.wraps(scan)
+    def scan_once(path: Any) -> Any:
+        folder = os.path.dirname(path) if os.path.isfile(path) else os.fspath(path)  # noqa: PTH113, PTH120
+        if folder not in known:
+            known[folder] = scan(folder)
+        return known[folder]
+
+    return scan_once
