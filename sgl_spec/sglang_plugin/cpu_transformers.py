@@ -57,10 +57,10 @@ def when_imported(target: str, patch: Callable[[], None]) -> None:
         after_import(target, lambda _: patch())
 
 
-def run_quickly(import_utils: ModuleType, execute: Callable[[], None]) -> None:
+def run_quickly(import_utils: Any, execute: Callable[[], None]) -> None:
     """Run transformers' module without its slow look-ups."""
     real = importlib.metadata.packages_distributions
-    importlib.metadata.packages_distributions = lambda: Distributions(real)  # type: ignore[assignment,return-value]
+    importlib.metadata.packages_distributions = lambda: Distributions(real)
     try:
         execute()
     finally:
