@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sgl_spec.rights import usual_rights
+
 BLOCK_TENSORS = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
@@ -91,7 +93,8 @@ def _write_weights(reader: Any, config: dict[str, Any], path: Path) -> None:
             value = _half_split_rows(value, heads[kind])
         name = OUTER_TENSORS[kind] if not block else _block_name(block, kind)
         weights[f"{name}.weight"] = value
-    save_file(weights, path, metadata={"format": "pt"})
+    with usual_rights(path):
+        save_file(weights, path, metadata={"format": "pt"})
 
 
 def _block_name(block: str, kind: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgl_spec.errors import ConfigError
+from sgl_spec.rights import usual_rights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,8 +100,9 @@ def write_shipped(
 
     folder.mkdir(parents=True, exist_ok=True)
     small = {name: value.to("cpu", torch.bfloat16).contiguous() for name, value in own.items()}
-    save_file(small, folder / SHIPPED_WEIGHTS, metadata={"format": "pt"})
-    save_file({"ids": torch.tensor(sorted(ids), dtype=torch.int32)}, folder / IDS_FILE)
+    with usual_rights(folder / SHIPPED_WEIGHTS), usual_rights(folder / IDS_FILE):
+        save_file(small, folder / SHIPPED_WEIGHTS, metadata={"format": "pt"})
+        save_file({"ids": torch.tensor(sorted(ids), dtype=torch.int32)}, folder / IDS_FILE)
     _write_json(folder / "config.json", config)
     _write_json(folder / CARD_FILE, asdict(card))
 
@@ -137,7 +139,8 @@ def assemble(shipped: Path, target: Path, folder: Path) -> None:
             f"target {target} does not hold the {expected[0]} x {expected[1]} embedding of this draft; "
             "use the target that the draft was distilled for."
         )
-    save_file(weights | own, folder / "model.safetensors", metadata={"format": "pt"})
+    with usual_rights(folder / "model.safetensors"):
+        save_file(weights | own, folder / "model.safetensors", metadata={"format": "pt"})
     for name in ("config.json", IDS_FILE, CARD_FILE, "README.md"):
         if (shipped / name).is_file():
             shutil.copyfile(shipped / name, folder / name)

@@ -82,6 +82,9 @@ def test_a_shipped_draft_is_assembled_with_its_target(tmp_path, target):
     assemble(small, target, full)
     assert read_hot_ids(full) == list(range(0, 96, 2))
     assert read_card(full) == card
+    rights = {file.stat().st_mode for folder in (small, full) for file in folder.iterdir()}
+    (tmp_path / "new").touch()
+    assert rights == {(tmp_path / "new").stat().st_mode}  # safetensors alone would keep them to their owner
     assert read_card(target) is None
     assert read_hot_ids(target) is None
     card_file = small / "sgl_spec_draft.json"
