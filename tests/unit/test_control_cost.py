@@ -236,3 +236,13 @@ def test_a_shape_that_was_never_run_is_priced_like_its_neighbours():
     assert model.verify_ms(16, 5) == pytest.approx(model.verify((1.0, 16.0, 5.0, 1.0, 0.0, 0.0)) * halfway)
     assert model.verify_curve(16, 30) == pytest.approx([model.verify_ms(16, extra) for extra in range(31)])
     assert model.verify_ms(3, 5) == pytest.approx(model.verify((1.0, 3.0, 5.0, 1.0, 0.0, 0.0)))  # no neighbours
+
+
+def test_what_drafting_adds_outside_the_models_is_learnt_apart_from_plain_rounds():
+    model = CostModel()
+    for _ in range(100):
+        for extra, rest in ((0, 1.5), (2, 2.1)):
+            record = round_of(1, extra, true_ms(1, extra))
+            model.observe(RoundRecord(record.requests, 1 + extra, record.verify_ms, record.verify_ms + rest))
+    assert model.overhead_ms(1, drafting=False) == pytest.approx(1.5, rel=0.1)
+    assert model.overhead_ms(1, drafting=True) == pytest.approx(2.1, rel=0.1)
