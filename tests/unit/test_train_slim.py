@@ -16,6 +16,7 @@ from sgl_spec.train.loop import train
 from sgl_spec.train.proof import prove
 from sgl_spec.train.slim import Slim, slimmed
 from sgl_spec.train.student import Student, student_from, student_of
+from tests.unit.test_train_distil import CONFIG
 from tests.unit.train_toys import VOCABULARY, one_thread, toy_answers, toy_target
 
 WIDE = {
@@ -28,19 +29,7 @@ WIDE = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
 }
-TUNED = TrainConfig(
-    init_layers=(0,),
-    initial_norm=1.0,
-    mlp_width=128,
-    tune_embeddings=True,
-    head_storage="int8",
-    hot_tokens=80,
-    steps=44,
-    tokens_per_step=256,
-    learning_rate=3e-3,
-    warmup_steps=5,
-    checkpoint_every=20,
-)
+TUNED = replace(CONFIG, mlp_width=128, tune_embeddings=True, head_storage="int8")
 
 
 @pytest.fixture(scope="module", autouse=True)
