@@ -144,7 +144,8 @@ class ThroughputController:
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
         self._take_in()
-        self.pace = min(pace(state, self._young(state.key)) for state in states)
+        young = {key: self._young(key) for key in {state.key for state in states}}
+        self.pace = min(pace(state, young[state.key]) for state in states)
         tops = [
             min(top, len(view.offers) + self.acceptance.known(state.key))
             for view, state, top in zip(views, states, tops, strict=True)

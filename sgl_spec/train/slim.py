@@ -26,7 +26,8 @@ class Slim:
         """The target's config with the student's sizes; ConfigError for sizes that it cannot be cut to."""
         heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         group, inner = heads // kv_heads, config["intermediate_size"]
-        keep, width = self.heads or heads, self.mlp_width or inner
+        keep = heads if self.heads is None else self.heads
+        width = inner if self.mlp_width is None else self.mlp_width
         if keep % group or not group <= keep <= heads:
             raise ConfigError(
                 f"heads={keep} does not fit a target with {heads} query heads of which {group} share each KV head; "

@@ -11,20 +11,10 @@ from sgl_spec.bench.drafts import kept_folder, noisy_draft, random_draft
 from sgl_spec.cpu import microbench
 from sgl_spec.cpu.build import load
 from sgl_spec.models import cache_root
-from tests.unit.train_toys import VOCABULARY, one_thread, toy_target
+from tests.unit.train_toys import VOCABULARY
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = partial(microbench.Shape, hidden=128, inter=96, heads=2, kv_heads=1, vocab=200)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    return toy_target(tmp_path_factory.mktemp("toy") / "target")
 
 
 def weights(folder):

@@ -20,8 +20,9 @@ from sgl_spec.train.proof import prove
 from sgl_spec.train.rows import RowModel
 from sgl_spec.train.shards import read_shards, stored_keys, write_shard
 from sgl_spec.train.student import student_of
-from tests.unit.train_toys import one_thread, toy_answers, toy_target
+from tests.unit.train_toys import toy_answers
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CONFIG = TrainConfig(
     init_layers=(0,),
     initial_norm=1.0,
@@ -32,17 +33,6 @@ CONFIG = TrainConfig(
     warmup_steps=5,
     checkpoint_every=20,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    with one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory) -> Path:
-    return toy_target(tmp_path_factory.mktemp("toy") / "target")
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,9 @@ from sgl_spec.train.loop import train
 from sgl_spec.train.proof import Proof, prove
 from sgl_spec.train.shards import Sequence, write_shard
 from sgl_spec.train.student import student_of
-from tests.unit.train_toys import CONFIG, VOCABULARY, toy_target
+from tests.unit.train_toys import CONFIG, VOCABULARY
 
 SMALL = TrainConfig(init_layers=(0,), initial_norm=1.0, hot_tokens=40, steps=2, tokens_per_step=16, warmup_steps=1)
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    return toy_target(tmp_path_factory.mktemp("toy") / "target")
 
 
 def changed(target, folder, **values):

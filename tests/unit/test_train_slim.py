@@ -17,8 +17,9 @@ from sgl_spec.train.proof import prove
 from sgl_spec.train.slim import Slim, slimmed
 from sgl_spec.train.student import Student, student_from, student_of
 from tests.unit.test_train_distil import CONFIG
-from tests.unit.train_toys import VOCABULARY, one_thread, toy_answers, toy_target
+from tests.unit.train_toys import VOCABULARY, toy_answers
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 WIDE = {
     "hidden_size": 12,
     "intermediate_size": 10,
@@ -30,17 +31,6 @@ WIDE = {
     "rope_theta": 10000.0,
 }
 TUNED = replace(CONFIG, mlp_width=128, tune_embeddings=True, head_storage="int8")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    with one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    return toy_target(tmp_path_factory.mktemp("toy") / "target")
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +89,8 @@ def test_nothing_named_leaves_all(target):
     [
         (Slim(heads=3), r"heads=3 .* multiple of 2 up to 6"),
         (Slim(heads=8), r"heads=8 .* multiple of 2 up to 6"),
+        (Slim(heads=0), r"heads=0 .* multiple of 2 up to 6"),
+        (Slim(mlp_width=0), r"mlp_width=0 .* 1 to 10"),
         (Slim(mlp_width=11), r"mlp_width=11 .* 1 to 10"),
         (Slim(mlp_width=-1), r"mlp_width=-1 .* 1 to 10"),
     ],

@@ -11,14 +11,8 @@ from sgl_spec.draft.model import DraftCard, assemble, read_card, read_hot_ids, s
 from sgl_spec.errors import ConfigError
 from sgl_spec.train import rows, texts
 from sgl_spec.train.student import student_of
-from tests.unit.train_toys import toy_target
 
 WORDS = [f"w{i}" for i in range(2, 60)]
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    return toy_target(tmp_path_factory.mktemp("toy") / "target")
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """A toy target: two Llama layers of width 128 over 96 tokens, with a tokenizer that Transformers reads."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +33,6 @@ CONFIG = {
     "eos_token_id": 0,
     "dtype": "float32",
 }
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Toys are slower on several threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def toy_target(folder: Path) -> Path:
