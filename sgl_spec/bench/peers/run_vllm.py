@@ -57,7 +57,7 @@ def load(job: dict[str, Any]) -> Loaded:
         draft = standard_files(Path(job["draft"]), Path(folder))
         found = {mode: started(job, draft, way) for mode, way in WAYS.items()}
     failed = {mode: reason for mode, reason in found.items() if isinstance(reason, str)}
-    engines = {mode: engine for mode, engine in found.items() if mode not in failed}
+    engines = {mode: engine for mode, engine in found.items() if not isinstance(engine, str)}
 
     def decode(mode: str, texts: list[str], tokens: int) -> tuple[int, list[str]]:
         greedy = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
