@@ -160,6 +160,11 @@ class CostModel:
         """A round without drafts."""
         return self.verify_ms(batch, 0, context) + self.overhead_ms(batch, drafting=False)
 
+    def slower(self, batch: int, extra: int, context: float = 0.0) -> float:
+        """How many times as long as a plain round one with `extra` guesses takes, drafting not counted."""
+        whole = self.verify_ms(batch, extra, context) + self.overhead_ms(batch, drafting=True)
+        return whole / self.plain_ms(batch, context)
+
     def observe(self, record: RoundRecord) -> None:
         """Learn from a round; one that reports no time is ignored."""
         batch, extra = record.batch, record.rows - record.batch

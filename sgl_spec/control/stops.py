@@ -42,15 +42,18 @@ class EarlyStop:
         ready = len(view.offers)
         return ready + k if not ready or chance >= self.go_on(view, cost) else ready
 
-    def news(self, view: RequestView, cost: CostModel) -> float:
-        """Expected tokens of the guesses that are ready and pay for their rows, less what the rows cost, in tokens."""
-        row, chance, gain = self.row_worth(view, cost), 1.0, 0.0
-        for offer in view.offers:
+    def news(self, view: RequestView, cost: CostModel) -> tuple[float, int]:
+        """The guesses that are ready and pay for their rows: expected tokens, the bonus token's too, and their number.
+
+        As in a plan, a row must raise the request's own tokens by as large a share as it costs of all requests' time.
+        """
+        row, chance, tokens = self.row_worth(view, cost), 1.0, 1.0
+        for count, offer in enumerate(view.offers):
             chance *= offer.acceptance
-            if chance <= row:
-                break
-            gain += chance - row
-        return gain
+            if chance <= row * tokens:
+                return tokens, count
+            tokens += chance
+        return tokens, len(view.offers)
 
     def keep(self, view: RequestView, cost: CostModel) -> float:
         """The chance at which a guess that is there pays.

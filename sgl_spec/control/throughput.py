@@ -16,6 +16,7 @@ Acceptance is learnt online (`acceptance`), costs are measured (`cost`), slots c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,8 +119,13 @@ class ThroughputController:
             return True
         if len(views) == 1:
             return False
-        least = 0.0 if any(state.k > 0 for state in states) else entry(len(views)) * len(views)  # less starts nothing
-        return sum(self.stops.news(view, self.cost) for view in views) > least
+        news = [self.stops.news(view, self.cost) for view in views]
+        rows = sum(count for _, count in news)
+        if not rows or any(state.k > 0 for state in states):
+            return rows > 0
+        batch, mean = len(views), KILO * sum(view.context for view in views) / len(views)
+        faster = math.prod(tokens for tokens, _ in news) ** (1.0 / batch) / self.cost.slower(batch, rows, mean)
+        return faster > 1.0 + entry(batch)  # less starts nothing
 
     def _slots(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> Slots:
         """The requests' possible guesses with survival and reach."""
@@ -144,11 +150,11 @@ class ThroughputController:
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
         self._take_in()
-        young = {key: self._young(key) for key in {state.key for state in states}}
+        keys = {state.key for state in states}
+        young, known = {key: self._young(key) for key in keys}, {key: self.acceptance.known(key) for key in keys}
         self.pace = min(pace(state, young[state.key]) for state in states)
         tops = [
-            min(top, len(view.offers) + self.acceptance.known(state.key))
-            for view, state, top in zip(views, states, tops, strict=True)
+            min(top, len(view.offers) + known[state.key]) for view, state, top in zip(views, states, tops, strict=True)
         ]
         batch = len(views)
         prices = Prices(self.cost, self._slots(views, states, tops))

@@ -1,7 +1,7 @@
 """Torch versions of the ``sgl_kernel`` functions that SGLang 0.5.23 calls on a CPU.
 
 Signatures are those of the CPU build of ``sgl_kernel``. Chains (topk = 1) and trees are both right;
-none is on the hot path of ``SGL_SPEC``, which writes its own round.
+of them ``SGL_SPEC``, which writes its own round, needs only the one that hands out slots.
 """
 
 import torch
@@ -49,9 +49,9 @@ def assign_extend_cache_locs_cpu(
     pool_len: int,
 ) -> None:
     """Write each request's slots [start, end) into `out_cache_loc`, request after request."""
-    done = 0
+    done, table, slots = 0, req_to_token.numpy(), out_cache_loc.numpy()
     for row, start, end in zip(req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True):
-        out_cache_loc[done : done + end - start] = req_to_token[row, start:end]
+        slots[done : done + end - start] = table[row, start:end]
         done += end - start
 
 
@@ -64,9 +64,9 @@ def assign_req_to_token_pool_cpu(
     pool_len: int,
 ) -> None:
     """Write `out_cache_loc` (request after request) into the requests' columns [start, end)."""
-    done = 0
+    done, table, slots = 0, req_to_token.numpy(), out_cache_loc.numpy()
     for row, start, end in zip(req_pool_indices.tolist(), start_offset.tolist(), end_offset.tolist(), strict=True):
-        req_to_token[row, start:end] = out_cache_loc[done : done + end - start]
+        table[row, start:end] = slots[done : done + end - start]
         done += end - start
 
 

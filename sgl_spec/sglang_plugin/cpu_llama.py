@@ -3,6 +3,7 @@
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from sglang.srt.runtime_context import get_parallel
 
@@ -10,7 +11,7 @@ from sgl_spec.cpu.build import load
 from sgl_spec.cpu.linear import PackedLinear, Storage
 from sgl_spec.cpu.llama import LayerWeights, LlamaForward
 from sgl_spec.sglang_plugin.cpu_linear import PACKED, packed_head
-from sgl_spec.sglang_plugin.passes import Span, StockPass
+from sgl_spec.sglang_plugin.passes import Slots, Span, StockPass
 
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM")
 
@@ -109,31 +110,35 @@ class FusedPass(StockPass):
     def __init__(self, runner: Any, fused: LlamaForward, head: PackedLinear) -> None:
         super().__init__(runner)
         self.fused, self.head = fused, head
-        self.last: tuple[list[Span], torch.Tensor] | None = None  # what `logits` read last, and its slots
+        self.last: tuple[list[Span], list[int]] | None = None  # what `inputs` told last, and its slots
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """As `StockPass.logits`."""
-        inputs = self.inputs(spans)
-        self.last = spans, inputs[2]
-        hidden = self.fused(*inputs, self.req_to_token)
+        hidden = self.fused(*self.inputs(spans), self.req_to_token)
         return self.head(hidden if every_row else hidden[last_rows(spans)])
 
-    def slots(self, spans: list[Span]) -> torch.Tensor:
+    def slots(self, spans: list[Span]) -> Slots:
         """As `StockPass.slots`; those of the last pass are at hand."""
-        return self.last[1] if self.last is not None and self.last[0] is spans else super().slots(spans)
+        return np.array(self.last[1]) if self.last is not None and self.last[0] is spans else super().slots(spans)
 
     def inputs(self, spans: list[Span]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return ids, positions, slots and rows of all tokens, int64 [sum of lengths] each."""
+        """Return ids, positions, slots and rows of all tokens, int64 [sum of lengths] each.
+
+        On lists: after a forward has pushed all else out of the caches, each small tensor operation is slow.
+        """
         ids: list[int] = []
         positions: list[int] = []
+        slots: list[int] = []
         rows: list[int] = []
         for span in spans:
             count = len(span.tokens)
             ids += span.tokens
             positions += range(span.start, span.start + count)
+            slots += self.held(span.pool_row, span.start, span.start + count).tolist()
             rows += [span.pool_row] * count
-        at = torch.tensor([ids, positions, rows])
-        return at[0], at[1], self.req_to_token[at[2], at[1]].long(), at[2]
+        self.last = spans, slots
+        at = torch.tensor([ids, positions, slots, rows])
+        return at[0], at[1], at[2], at[3]
 
 
 def last_rows(spans: list[Span]) -> list[int]:

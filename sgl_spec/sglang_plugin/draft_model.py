@@ -12,6 +12,7 @@ reads what is missing in one catch-up pass, however long it is.
 
 from typing import Any
 
+import numpy as np
 import torch
 from sglang.srt.managers.tp_worker import TpModelWorker
 
@@ -19,6 +20,7 @@ from sgl_spec.draft.vocab import SharedVocabulary
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, draft_chains
 from sgl_spec.sglang_plugin.cpu_llama import make_pass
 from sgl_spec.sglang_plugin.draft_worker import DraftWorker, trained_length
+from sgl_spec.sglang_plugin.passes import Slots
 
 
 class DraftModel(DraftWorker):
@@ -38,7 +40,7 @@ class DraftModel(DraftWorker):
         context = target_worker.model_runner.model_config.context_len
         super().__init__(server_args, gpu_id, nccl_port, path, min(context, trained_length(path)))
         self.relation = relation
-        self.drafted = torch.zeros(0, dtype=torch.bool)
+        self.drafted = np.zeros(0, dtype=bool)
         ids = relation.allowed(self.head_ids)
         self.hot_ids = None if ids is None else torch.tensor(ids)
 
@@ -46,7 +48,7 @@ class DraftModel(DraftWorker):
         """Allocate the draft's KV, slot for slot like the target's."""
         super().alloc_memory_pool(**kwargs)
         pool = self.draft_runner.token_to_kv_pool
-        self.drafted = torch.zeros(pool.get_key_buffer(pool.start_layer).shape[0], dtype=torch.bool)
+        self.drafted = np.zeros(pool.get_key_buffer(pool.start_layer).shape[0], dtype=bool)
 
     def init_attention_backend(self) -> None:
         """Nothing beyond the model worker's own backend: chains are ordinary passes."""
@@ -59,22 +61,22 @@ class DraftModel(DraftWorker):
         """Return how this draft speaks to the target."""
         return self.relation.sentence()
 
-    def read_until(self, slots: torch.Tensor) -> int:
+    def read_until(self, slots: Slots) -> int:
         """Return how many leading positions the draft has read of a request with these slots, [n]."""
-        missing = torch.nonzero(~self.drafted[slots.long()])
-        return int(missing[0]) if len(missing) else len(slots)
+        read = self.drafted[slots]
+        return len(read) if read.all() else int(read.argmin())
 
-    def forget(self, slots: torch.Tensor) -> None:
+    def forget(self, slots: Slots) -> None:
         """The target writes these slots: what the draft has there is void until it reads them again."""
         self.drafted[slots] = False
 
     def forget_all(self) -> None:
         """``flush_cache``: every slot is free."""
-        self.drafted.zero_()
+        self.drafted[:] = False
 
     def mark(self, pool_row: int, start: int, end: int) -> None:
         """The draft has read the committed tokens at positions [start, end) of this request."""
-        self.drafted[self.forward.req_to_token[pool_row, start:end].long()] = True
+        self.drafted[self.forward.held(pool_row, start, end)] = True
 
     def verified(self, ms: float) -> None:
         """Nothing depends on the target's time here."""
@@ -100,11 +102,11 @@ class NoDraftModel:
     reads_own_text = False
     context_length = 0  # nothing can be drafted at any position
 
-    def read_until(self, slots: torch.Tensor) -> int:
+    def read_until(self, slots: Slots) -> int:
         """Nothing is ever missing."""
         return len(slots)
 
-    def forget(self, slots: torch.Tensor) -> None:
+    def forget(self, slots: Slots) -> None:
         """There is nothing to forget."""
 
     def forget_all(self) -> None:

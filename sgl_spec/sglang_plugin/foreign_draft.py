@@ -22,6 +22,7 @@ from sgl_spec.errors import VocabularyError
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, draft_chains
 from sgl_spec.sglang_plugin.cpu_llama import make_pass
 from sgl_spec.sglang_plugin.draft_worker import DraftWorker, trained_length
+from sgl_spec.sglang_plugin.passes import Slots
 
 TEXTS = 256  # requests whose re-encoded text is remembered
 MORE = 1  # draft tokens beyond those that the asked text takes on average
@@ -82,11 +83,11 @@ class ForeignDraft(DraftWorker):
         """Return how this draft speaks to the target, and what is lost."""
         return self.relation.sentence()
 
-    def read_until(self, slots: torch.Tensor) -> int:
+    def read_until(self, slots: Slots) -> int:
         """The target's slots say nothing about this draft: a request starts unread."""
         return 0
 
-    def forget(self, slots: torch.Tensor) -> None:
+    def forget(self, slots: Slots) -> None:
         """What the target writes does not touch this draft's KV."""
 
     def forget_all(self) -> None:

@@ -10,7 +10,7 @@ from sgl_spec.control.base import MODEL, Controller, RequestView
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, draft_sampling
 from sgl_spec.sglang_plugin.draft_model import NoDraftModel
 from sgl_spec.sglang_plugin.drafters import Drafter
-from sgl_spec.sglang_plugin.passes import Span
+from sgl_spec.sglang_plugin.passes import Slots, Span
 from sgl_spec.sglang_plugin.requests import Track
 
 
@@ -81,7 +81,7 @@ class Guesser:
         )
 
     def settle(
-        self, spans: list[Span], slots: torch.Tensor, tracks: list[Track], guessed: list[Guessed], accepted: list[int]
+        self, spans: list[Span], slots: Slots, tracks: list[Track], guessed: list[Guessed], accepted: list[int]
     ) -> None:
         """Note which positions the draft has now read: those it wrote whose tokens were committed.
 

@@ -22,9 +22,9 @@ class EngineLevel:
 
     def __init__(self, model: DraftModel, orders: list[ChainOrder], size: int) -> None:
         self.model, self.orders, self.size = model, orders, size
-        table = model.forward.req_to_token
+        held = model.forward.held
         self.start = [
-            min(model.read_until(table[order.pool_row, : order.committed]), len(order.unread) - 1) for order in orders
+            min(model.read_until(held(order.pool_row, 0, order.committed)), len(order.unread) - 1) for order in orders
         ]
         self.read: list[list[int]] = [[] for _ in orders]
         self.catchup_ms = self.pass_ms = 0.0

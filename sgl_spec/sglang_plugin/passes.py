@@ -7,8 +7,12 @@ that the scheduler reserved for these positions, and returns logits. Lengths may
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+
+Slots = NDArray[np.integer[Any]]  # of KV pools, on the host
 
 
 @dataclass(slots=True)
@@ -27,21 +31,28 @@ class StockPass:
         self.runner = runner
         self.device = runner.device
         self.req_to_token = runner.req_to_token_pool.req_to_token
+        self.table = self.req_to_token.numpy() if self.req_to_token.device.type == "cpu" else None  # the same memory
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """Return float32 logits: [sum of lengths, V] if `every_row`, else [requests, V] of the last rows."""
         return self.runner.forward(self._forward_batch(spans, every_row)).logits_output.next_token_logits
 
-    def slots(self, spans: list[Span]) -> torch.Tensor:
-        """Return the KV slots of all positions, int64 [sum of lengths]."""
-        parts = [self.req_to_token[s.pool_row, s.start : s.start + len(s.tokens)] for s in spans]
-        return torch.cat(parts).long()
+    def held(self, pool_row: int, start: int, end: int) -> Slots:
+        """Return the KV slots of a request's positions [start, end)."""
+        if self.table is not None:
+            return self.table[pool_row, start:end]
+        return self.req_to_token[pool_row, start:end].numpy(force=True)
+
+    def slots(self, spans: list[Span]) -> Slots:
+        """Return the KV slots of all positions, [sum of lengths]."""
+        return np.concatenate([self.held(s.pool_row, s.start, s.start + len(s.tokens)) for s in spans])
 
     def _forward_batch(self, spans: list[Span], every_row: bool) -> ForwardBatch:
         device = self.device
         starts = [s.start for s in spans]
         lens = [len(s.tokens) for s in spans]
         ends = [start + length for start, length in zip(starts, lens, strict=True)]
+        slots = [self.req_to_token[s.pool_row, start:end] for s, start, end in zip(spans, starts, ends, strict=True)]
         tokens = [token for s in spans for token in s.tokens]
         positions = [start + i for start, length in zip(starts, lens, strict=True) for i in range(length)]
         begins = [sum(lens[:i]) for i in range(len(lens))]
@@ -53,7 +64,7 @@ class StockPass:
             seq_lens=torch.tensor(ends, dtype=torch.int64, device=device),
             seq_lens_cpu=torch.tensor(ends, dtype=torch.int64),
             seq_lens_sum=sum(ends),
-            out_cache_loc=self.slots(spans),
+            out_cache_loc=torch.cat(slots).long(),
             positions=torch.tensor(positions, dtype=torch.int64, device=device),
             extend_num_tokens=len(tokens),
             extend_seq_lens=torch.tensor(lens, dtype=torch.int32, device=device),

@@ -14,6 +14,7 @@ from sgl_spec.draft.pyramid import Pyramid, Run, Stage, Where
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains
 from sgl_spec.sglang_plugin.draft_model import DraftModel
 from sgl_spec.sglang_plugin.level import EngineLevel
+from sgl_spec.sglang_plugin.passes import Slots
 from sgl_spec.verify.accept import DraftLaw, accept_chain, accept_greedy
 from sgl_spec.verify.seeded import seeded_tokens
 
@@ -78,11 +79,11 @@ class PyramidDraft(EagleDraftWorkerBase):
         """Return the report line for start-up."""
         return f"{len(self.models)} draft models form a pyramid. {self.models[0].sentence()}"
 
-    def read_until(self, slots: torch.Tensor) -> int:
+    def read_until(self, slots: Slots) -> int:
         """Return how many leading positions the largest level has read."""
         return self.models[-1].read_until(slots)
 
-    def forget(self, slots: torch.Tensor) -> None:
+    def forget(self, slots: Slots) -> None:
         """The target writes these slots."""
         for model in self.models:
             model.forget(slots)

@@ -11,8 +11,22 @@ from sgl_spec.sglang_plugin.relay import NothingToRelay
 from sgl_spec.sglang_plugin.verdict import Verdict
 
 
-def batch_result(batch: Any, lens: list[int], logits: torch.Tensor, verdict: Verdict) -> GenerationBatchResult:
-    """Lay out the emitted tokens of requests with `lens` guesses; `logits` [sum of lens + 1, V] gives logprobs."""
+class HostResult(GenerationBatchResult):
+    """A result of a CPU: there is nothing to copy."""
+
+    def copy_to_cpu(self, return_logprob: bool, return_hidden_states: bool = True) -> None:
+        """Say that all is here."""
+        assert self.copy_done is not None  # the scheduler has just set it
+        self.copy_done.record()
+
+
+def batch_result(
+    batch: Any, ends: list[int], lens: list[int], logits: torch.Tensor, verdict: Verdict
+) -> GenerationBatchResult:
+    """Lay out the emitted tokens of requests with `lens` guesses after `ends` committed ones.
+
+    `logits` [sum of lens + 1, V] gives logprobs.
+    """
     stride = max(lens) + 1
     output = LogitsProcessorOutput(next_token_logits=logits)
     if batch.return_logprob:
@@ -23,13 +37,14 @@ def batch_result(batch: Any, lens: list[int], logits: torch.Tensor, verdict: Ver
             emitted[start : start + len(tokens)] = torch.tensor(tokens)
             start += length + 1
         compute_spec_logprobs(batch, output, emitted, accept_index=index)
-    accept_lens = torch.tensor([len(tokens) for tokens in verdict.tokens])
+    counts = [len(tokens) for tokens in verdict.tokens]
     rows = [token for tokens in verdict.tokens for token in tokens + [0] * (stride - len(tokens))]
-    return GenerationBatchResult(
+    lengths = [end + count for end, count in zip(ends, counts, strict=True)]
+    return (HostResult if logits.device.type == "cpu" else GenerationBatchResult)(
         logits_output=output,
         next_token_ids=torch.tensor(rows),
-        accept_lens=accept_lens,
-        new_seq_lens=batch.seq_lens + accept_lens.to(batch.seq_lens.device),
+        accept_lens=torch.tensor(counts),
+        new_seq_lens=torch.tensor(lengths, dtype=batch.seq_lens.dtype, device=batch.seq_lens.device),
         speculative_num_draft_tokens=stride,
         next_draft_input=NothingToRelay(),
     )

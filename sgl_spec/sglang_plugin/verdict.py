@@ -49,9 +49,9 @@ def judge(
         _apply_processors(logits, rows, info)
     verdict = Verdict([], [])
     if all(t.sampling is None for t in tracks):
-        own = argmax(logits).tolist()
+        best = argmax(logits)
         for start, g in zip(rows.starts, guessed, strict=True):
-            _settle(verdict, g.tokens, own[start : start + len(g.tokens) + 1])
+            _settle(verdict, g.tokens, best[start : start + len(g.tokens) + 1])
         return verdict
     width = max(lens)
     drafts = torch.tensor([g.tokens + [0] * (width - len(g.tokens)) for g in guessed], dtype=torch.int64)

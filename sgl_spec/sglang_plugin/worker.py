@@ -83,7 +83,7 @@ class SpecWorker(BaseSpecWorker):
         """The target's own prefill; the draft reads the prompt when it first drafts for it."""
         result = self.target_worker.forward_batch_generation(batch, capture_hidden_mode=CaptureHiddenMode.NULL)
         seed_first_tokens(batch, result)
-        self.draft_model.forget(batch.out_cache_loc)
+        self.draft_model.forget(batch.out_cache_loc.numpy(force=True))
         for req in batch.reqs:
             if req.rid in self.running.tracks:  # retracted and back: other slots
                 self.running.tracks[req.rid].read = None
@@ -109,17 +109,17 @@ class SpecWorker(BaseSpecWorker):
         verified = time.perf_counter()
 
         self.guesser.settle(spans, self.verify_pass.slots(spans), tracks, guessed, verdict.accepted)
-        result = batch_result(batch, [len(g.tokens) for g in guessed], logits, verdict)
+        result = batch_result(batch, ends, [len(g.tokens) for g in guessed], logits, verdict)
         self.draft_model.verified((verified - verifying) * 1e3)
         self._observe(tracks, ends, guessed, chains, verdict.accepted, verified - verifying, started)
         return result
 
     def _view(self, known: Track, req: Any, n: int) -> RequestView:
-        table = self.verify_pass.req_to_token
         if known.read is None:
-            known.read = self.draft_model.read_until(table[req.kv.req_pool_idx, :n])
+            known.read = self.draft_model.read_until(self.verify_pass.held(req.kv.req_pool_idx, 0, n))
             self.running.prefix(known, req, known.read)
-        return self.running.view(known, req, n, table.shape[1], self.draft_model.context_length)
+        columns = self.verify_pass.req_to_token.shape[1]
+        return self.running.view(known, req, n, columns, self.draft_model.context_length)
 
     def _observe(
         self,

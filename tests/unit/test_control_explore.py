@@ -50,9 +50,9 @@ def test_thresholds_rise_with_the_context() -> None:
     assert stop.keep(view, longer) == pytest.approx((0.06 + 0.03) / 0.8)
     assert stop.go_on(view, longer) == pytest.approx((0.06 + 0.03 + 0.05 + 0.02 + 0.03) / 0.8 / 0.5)
     ready = [Offer("cache", 0.1)]
-    assert stop.news(RequestView("r", 8, offers=ready), longer)
-    assert not stop.news(RequestView("r", 8, offers=ready, context=3000), longer)
-    assert not stop.news(RequestView("r", 8), longer)
+    assert stop.news(RequestView("r", 8, offers=ready), longer) == (1.1, 1)
+    assert stop.news(RequestView("r", 8, offers=ready, context=3000), longer) == (1.0, 0)
+    assert stop.news(RequestView("r", 8), longer) == (1.0, 0)
 
 
 def test_before_any_plan_nothing_stops() -> None:

@@ -44,6 +44,18 @@ def test_news_that_could_not_start_drafting_is_worth_no_plan(drafting):
         views = [RequestView(str(i), 8, offers=[Offer("cache", acceptance)]) for i in range(batch)]
         return part._plan_is_due(views, states)
 
-    least = 0.2 + (0.0 if drafting else entry(batch))
+    least = 0.2 if drafting else (1.0 + entry(batch)) * part.cost.slower(batch, batch) - 1.0
     assert due(least + 0.01)
     assert not due(least - 0.01)
+
+
+def test_one_request_that_runs_ahead_starts_nothing_while_fifteen_wait():
+    """A plan weighs the geometric mean of the requests' tokens, so news do too."""
+    part = ThroughputController(8)
+    part.cost.verify.theta = [64.0, 1.0, 0.1, 0.0, 0.0, 0.0]
+    part.stops.planned(Value(tokens=16.0, ms=80.0))
+    part.pace = 100
+    sure = [Offer("cache", 0.99)] * 8
+    for lucky, due in ((1, False), (3, True)):
+        views = [RequestView(str(i), 8, offers=sure if i < lucky else []) for i in range(16)]
+        assert part._plan_is_due(views, [Running(KEY, DWELL, k=0)] * 16) is due, lucky

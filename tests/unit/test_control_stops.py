@@ -37,12 +37,20 @@ def test_offers_are_taken_as_far_as_they_pay(stops, offers, k):
 
 @pytest.mark.parametrize(
     ("offers", "news"),
-    [([], 0.0), ([0.2], 0.0), ([0.5], 0.3), ([0.5, 0.3], 0.3), ([0.5, 0.6], 0.3 + 0.1), ([0.1, 0.9], 0.0)],
+    [
+        ([], (1.0, 0)),
+        ([0.2], (1.0, 0)),  # exactly what its row costs
+        ([0.5], (1.5, 1)),
+        ([0.5, 0.6], (1.5, 1)),  # .3 of a token would make 1.5 larger by as much as a row takes
+        ([0.5, 0.7], (1.85, 2)),
+        ([0.1, 0.9], (1.0, 0)),
+    ],
 )
-def test_news_is_what_offers_bring_beyond_the_price_of_their_rows(stops, offers, news):
+def test_news_are_the_offers_that_pay_for_their_rows(stops, offers, news):
     stops, cost = stops  # a row costs .2 tokens
     view = RequestView("a", 8, offers=[Offer("cache", one) for one in offers])
-    assert stops.news(view, cost) == pytest.approx(news)
+    tokens, count = stops.news(view, cost)
+    assert (pytest.approx(tokens), count) == news
 
 
 def test_a_row_of_a_long_request_must_bring_more(stops):

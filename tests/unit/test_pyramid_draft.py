@@ -1,5 +1,6 @@
 """The pyramid inside the engine, over toy models: what each level has read stays true through rejections."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,7 +47,7 @@ def test_greedy_drafts_are_the_top_levels_own(salts: tuple[int, ...], monkeypatc
                 assert token == argmax(text, salts[-1])
                 text.append(token)
             for model in pyramid.models:
-                model.forget(torch.arange(100 * row + end, 100 * row + end + len(guesses) + 1))
+                model.forget(np.arange(100 * row + end, 100 * row + end + len(guesses) + 1))
             read = pyramid.commit(row, 0, end, guesses, len(guesses))
             assert end < read <= end + 1 + len(guesses)
             text.append(argmax(text, salts[-1]))  # the bonus token
@@ -67,7 +68,7 @@ def test_after_rejections_the_law_is_that_of_the_text(sampling: Sampling | None)
                 expected = torch.softmax(toy_logits(text + host + guesses[:j], V, pyramid_top(pyramid)) / 0.9, -1)
                 torch.testing.assert_close(law, expected)
         accepted = number % (len(host) + len(guesses) + 1)
-        pyramid.forget(torch.arange(100 + end, 100 + end + len(host) + len(guesses) + 1))
+        pyramid.forget(np.arange(100 + end, 100 + end + len(host) + len(guesses) + 1))
         pyramid.commit(1, 0, end, host + guesses, accepted)
         text += [*(host + guesses)[:accepted], number % V]
 
@@ -100,7 +101,7 @@ def test_a_level_that_guesses_badly_is_dropped() -> None:
         right = 0
         while right < len(guesses) and guesses[right] == argmax([*text, *guesses[:right]], 2):
             right += 1
-        pyramid.forget(torch.arange(100 + end, 100 + end + len(guesses) + 1))
+        pyramid.forget(np.arange(100 + end, 100 + end + len(guesses) + 1))
         pyramid.commit(1, 0, end, guesses, right)
         pyramid.verified(5.0)
         text = [*text, *guesses[:right], argmax([*text, *guesses[:right]], 2)][-90:] if len(text) < 80 else [1]

@@ -4,9 +4,10 @@ import zlib
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
-from sgl_spec.sglang_plugin.passes import Span
+from sgl_spec.sglang_plugin.passes import Slots, Span
 
 
 def toy_logits(text: list[int], vocabulary: int, salt: int) -> torch.Tensor:
@@ -20,7 +21,7 @@ class ToyPass:
 
     def __init__(self, table: torch.Tensor, slots: int, vocabulary: int, salt: int, columns: Any = None) -> None:
         self.req_to_token = table
-        self.held = [-1] * slots
+        self.tokens = [-1] * slots
         self.vocabulary, self.salt, self.columns = vocabulary, salt, columns
         self.read = 0  # positions
 
@@ -29,14 +30,17 @@ class ToyPass:
         for span in spans:
             line = self.req_to_token[span.pool_row].tolist()
             for j, token in enumerate(span.tokens):
-                self.held[line[span.start + j]] = token
+                self.tokens[line[span.start + j]] = token
                 self.read += 1
-                text = [self.held[slot] for slot in line[: span.start + j + 1]]
+                text = [self.tokens[slot] for slot in line[: span.start + j + 1]]
                 rows.append(toy_logits(text, self.vocabulary, self.salt))
             if not every_row:
                 rows[-len(span.tokens) :] = rows[-1:]
         logits = torch.stack(rows)
         return logits if self.columns is None else logits[:, self.columns]
+
+    def held(self, pool_row: int, start: int, end: int) -> Slots:
+        return self.req_to_token[pool_row, start:end].numpy()
 
 
 class ToyModel:
@@ -45,15 +49,15 @@ class ToyModel:
     def __init__(self, table: torch.Tensor, slots: int, vocabulary: int, salt: int) -> None:
         self.forward = ToyPass(table, slots, vocabulary, salt)
         self.hot_ids: torch.Tensor | None = None
-        self.drafted = torch.zeros(slots, dtype=torch.bool)
+        self.drafted = np.zeros(slots, dtype=bool)
         self.draft_runner = SimpleNamespace(model=torch.nn.Linear(2, 2 + salt))
 
-    def read_until(self, slots: torch.Tensor) -> int:
-        missing = torch.nonzero(~self.drafted[slots.long()])
+    def read_until(self, slots: Slots) -> int:
+        missing = np.flatnonzero(~self.drafted[slots])
         return int(missing[0]) if len(missing) else len(slots)
 
     def mark(self, pool_row: int, start: int, end: int) -> None:
-        self.drafted[self.forward.req_to_token[pool_row, start:end].long()] = True
+        self.drafted[self.forward.held(pool_row, start, end)] = True
 
-    def forget(self, slots: torch.Tensor) -> None:
+    def forget(self, slots: Slots) -> None:
         self.drafted[slots] = False

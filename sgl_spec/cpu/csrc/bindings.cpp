@@ -39,9 +39,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("get_threads", &sgl_spec::get_threads);
   // The index of each row's maximum, for rows of x [rows, n].
   m.def("argmax",
-        [](uintptr_t x, int64_t rows, int64_t n, uintptr_t out) {
+        [](uintptr_t x, int64_t rows, int64_t n) {
           const auto& kernels = sgl_spec::kernels_for("");
-          for (int64_t i = 0; i < rows; ++i) at<int64_t>(out)[i] = kernels.argmax(at<const float>(x) + i * n, n, nullptr);
+          std::vector<int64_t> best(rows);
+          for (int64_t i = 0; i < rows; ++i) best[i] = kernels.argmax(at<const float>(x) + i * n, n, nullptr);
+          return best;
         },
         py::call_guard<py::gil_scoped_release>());
 
