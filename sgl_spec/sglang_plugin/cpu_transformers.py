@@ -3,8 +3,9 @@
 - SGLang mends three modules of transformers that it does not use itself unless a model does (a Llama file, two for
   images); importing them brings PyTorch's distributed tensors, its compiler, torchvision and SciPy. They are
   mended when someone imports them.
-- transformers asks which distribution each installed package comes from, to look up three versions.
+- transformers asks which distribution each installed package comes from, to look up a few versions.
 - transformers reads its models' files twice, to know which class is in which.
+- transformers imports SciPy for the training losses of models that detect objects: they say that it is missing.
 """
 
 import functools
@@ -28,8 +29,12 @@ PATCHED_WHEN_IMPORTED = {
 """SGLang's function -> the module of transformers that it imports and mends."""
 
 IMPORT_UTILS = "transformers.utils.import_utils"
-OWN_NAME = frozenset({"torch", "accelerate", "mistral_common"})
+OWN_NAME = frozenset({"torch", "accelerate", "mistral_common", "kernels", "torchvision"})
 """Packages whose distribution has the package's name, and whose versions transformers looks up when imported."""
+FOR_GPUS = frozenset({"flash_attn"})
+"""Packages that transformers looks for when imported and uses on a GPU only: they look as if not installed."""
+
+LOSSES = "transformers.loss.loss_utils"
 
 
 def apply() -> None:
@@ -38,6 +43,8 @@ def apply() -> None:
         after_import(PATCHES_MODULE, defer_patches)
     if IMPORT_UTILS not in sys.modules:
         around_import(IMPORT_UTILS, run_quickly)
+    if LOSSES not in sys.modules:
+        around_import(LOSSES, without_scipy)
 
 
 def defer_patches(patches: ModuleType) -> None:
@@ -69,6 +76,17 @@ def run_quickly(import_utils: Any, execute: Callable[[], None]) -> None:
     import_utils.create_import_structure_from_path = once_per_folder(scan)
 
 
+def without_scipy(_: ModuleType, execute: Callable[[], None]) -> None:
+    """Run the module of the losses, and those that it imports, as if SciPy were not installed."""
+    utils = sys.modules["transformers.utils"]
+    real = utils.is_scipy_available
+    utils.is_scipy_available = lambda: False  # type: ignore[attr-defined]
+    try:
+        execute()
+    finally:
+        utils.is_scipy_available = real  # type: ignore[attr-defined]
+
+
 class Distributions(dict[str, list[str]]):
     """What ``packages_distributions()`` returns, worked out when someone asks for a name outside `OWN_NAME`.
 
@@ -86,7 +104,7 @@ class Distributions(dict[str, list[str]]):
                 return [importlib.metadata.distribution(name).metadata["Name"]]
             except importlib.metadata.PackageNotFoundError:
                 pass
-        if importlib.util.find_spec(name) is None:
+        if name in FOR_GPUS or importlib.util.find_spec(name) is None:
             return default
         self._fill()
         return super().get(name, default)

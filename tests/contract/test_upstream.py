@@ -61,6 +61,7 @@ def test_what_the_start_leaves_for_later_is_where_it_is_expected():
     """The fewer imports of `cpu_transformers` rest on these functions and on the modules that they mend."""
     import inspect
 
+    import transformers
     from sglang.srt.utils import hf_transformers_patches
     from transformers.utils import import_utils
 
@@ -73,6 +74,10 @@ def test_what_the_start_leaves_for_later_is_where_it_is_expected():
         package, _, module = target.rpartition(".")
         assert f"from {package} import {module}" in words or target in words
     assert isinstance(import_utils.PACKAGE_DISTRIBUTION_MAPPING, cpu_transformers.Distributions)
+    from transformers.loss import loss_for_object_detection
+
+    assert not hasattr(loss_for_object_detection, "linear_sum_assignment")
+    assert import_utils.is_scipy_available() == transformers.utils.is_scipy_available()
     folder = os.path.join(os.path.dirname(import_utils.__file__), "..", "models", "llama")  # noqa: PTH118, PTH120
     scan = import_utils.create_import_structure_from_path
     assert scan(folder) == scan.__wrapped__(folder)

@@ -340,11 +340,25 @@ def test_distributions_are_worked_out_when_asked_for() -> None:
     found = cpu_transformers.Distributions(real)
     assert found.get("torch") == ["torch"]
     assert found.get("no_such_package", []) == []
+    assert found.get("flash_attn", []) == []  # even where a folder of that name can be imported
     assert not worked
     assert found.get("yaml") == found["yaml"] == ["PyYAML"]
     assert worked == [1]
     with pytest.raises(KeyError):
         found["nothing"]
+
+
+def test_scipy_looks_missing_to_the_losses_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = ModuleType("transformers.utils")
+    utils.is_scipy_available = real = lambda: True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "transformers.utils", utils)
+    seen: list[bool] = []
+    cpu_transformers.without_scipy(utils, lambda: seen.append(utils.is_scipy_available()))
+    assert seen == [False]
+    assert utils.is_scipy_available is real
+    with pytest.raises(ZeroDivisionError):
+        cpu_transformers.without_scipy(utils, lambda: 1 / 0)
+    assert utils.is_scipy_available is real
 
 
 def test_a_folder_is_scanned_once(tmp_path: Path) -> None:
