@@ -65,25 +65,27 @@ PackedLinear::PackedLinear(const void* weight, bool weight_is_bf16, int64_t n, i
   packed_ = huge_alloc(static_cast<std::size_t>(std::max<int64_t>(bytes_, 1)));
   if (bias) bias_.assign(bias, bias + n);
   if (storage == Storage::kInt8) scale_.assign(static_cast<std::size_t>(n), 0.0f);
-  std::vector<float> row(static_cast<std::size_t>(k));
-  for (int64_t i = 0; i < n; ++i) {
+  std::vector<float> rows(static_cast<std::size_t>(width * k));  // of one panel
+  for (int64_t first = 0; first < n; first += width) {
+    const int64_t count = std::min(width, n - first);
     if (weight_is_bf16) {
-      const auto* src = static_cast<const uint16_t*>(weight) + i * k;
-      for (int64_t j = 0; j < k; ++j) row[j] = from_bf16(src[j]);
+      const auto* src = static_cast<const uint16_t*>(weight) + first * k;
+      for (int64_t at = 0; at < count * k; ++at) rows[at] = from_bf16(src[at]);
     } else {
-      std::memcpy(row.data(), static_cast<const float*>(weight) + i * k, k * sizeof(float));
+      std::memcpy(rows.data(), static_cast<const float*>(weight) + first * k, count * k * sizeof(float));
     }
-    const int64_t base = (i / width) * width * k + i % width;  // of element k = 0
+    // The panel is written from front to back; what it has beyond n outputs stays zero.
+    const auto interleave = [&](auto* out, const auto& stored) {
+      for (int64_t j = 0; j < k; ++j)
+        for (int64_t i = 0; i < count; ++i) out[first * k + j * width + i] = stored(i, rows[i * k + j]);
+    };
     if (storage == Storage::kFp32) {
-      auto* out = static_cast<float*>(packed_.get());
-      for (int64_t j = 0; j < k; ++j) out[base + j * width] = row[j];
+      interleave(static_cast<float*>(packed_.get()), [](int64_t, float v) { return v; });
     } else if (storage == Storage::kBf16) {
-      auto* out = static_cast<uint16_t*>(packed_.get());
-      for (int64_t j = 0; j < k; ++j) out[base + j * width] = to_bf16(row[j]);
+      interleave(static_cast<uint16_t*>(packed_.get()), [](int64_t, float v) { return to_bf16(v); });
     } else {
-      auto* out = static_cast<int8_t*>(packed_.get());
-      const float scale = scale_[i] = int8_scale(row.data(), k);
-      for (int64_t j = 0; j < k; ++j) out[base + j * width] = to_int8(row[j], scale);
+      for (int64_t i = 0; i < count; ++i) scale_[first + i] = int8_scale(rows.data() + i * k, k);
+      interleave(static_cast<int8_t*>(packed_.get()), [&](int64_t i, float v) { return to_int8(v, scale_[first + i]); });
     }
   }
 }
