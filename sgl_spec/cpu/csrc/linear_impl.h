@@ -30,7 +30,7 @@ struct Int8 {
   INLINE V load(const T* p) { return v_load_i8(p); }
 };
 
-INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 0); }
+INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
 // Where one tile pass works: k in [k0, k1) of `Streams` panels, for R rows.
 struct Pass {
