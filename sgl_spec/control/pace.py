@@ -5,7 +5,7 @@ from sgl_spec.control.explore import Running
 DWELL = 10  # rounds that a request keeps its K
 YOUNG, YOUNG_DWELL = 30.0, 3  # the same until so many first guesses of a program were judged
 CALM = 20  # the same after drafting lost clearly
-PLAN_EVERY, PLAN_IDLE = 5, 10  # rounds between plans while nothing new comes in, and while nobody drafts
+PLAN_EVERY = 10  # rounds between plans while nothing new comes in
 
 
 def dwell(state: Running, young: bool) -> int:
@@ -15,6 +15,4 @@ def dwell(state: Running, young: bool) -> int:
 
 def pace(state: Running, young: bool) -> int:
     """Rounds until the request wants another plan, if nothing new comes in."""
-    if state.k == 0 or state.waits:
-        return PLAN_IDLE
-    return YOUNG_DWELL if young else PLAN_EVERY
+    return YOUNG_DWELL if young and state.k != 0 and not state.waits else PLAN_EVERY

@@ -48,6 +48,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "sglang.srt.layers.moe.utils:draft_model_build_scope": (),
     "sglang.srt.layers.quantization.unquant:UnquantizedLinearMethod.apply": ("self", "layer", "x", "bias"),
     "sglang.srt.layers.sampler:apply_custom_logit_processor": ("logits", "sampling_batch_info"),
+    "sglang.srt.managers.scheduler:Scheduler._forward_isolation": ("self", "batch", "overlap"),
     "sglang.srt.managers.scheduler_components.internal_state:SchedulerInternalStateController._add_speculative": (
         "self",
         "state",

@@ -4,7 +4,7 @@ import pytest
 
 from sgl_spec.control.base import Offer, RequestView
 from sgl_spec.control.explore import Running
-from sgl_spec.control.pace import CALM, DWELL, PLAN_EVERY, PLAN_IDLE, YOUNG_DWELL, dwell, pace
+from sgl_spec.control.pace import CALM, DWELL, PLAN_EVERY, YOUNG_DWELL, dwell, pace
 from sgl_spec.control.plan import Value, entry
 from sgl_spec.control.throughput import ThroughputController
 
@@ -17,9 +17,9 @@ KEY = ("p", 0)
         (Running(KEY, DWELL, k=3), True, YOUNG_DWELL),
         (Running(KEY, DWELL, k=3), False, PLAN_EVERY),
         (Running(KEY, DWELL), True, YOUNG_DWELL),  # not decided yet
-        (Running(KEY, DWELL, waits=True), True, PLAN_IDLE),
-        (Running(KEY, DWELL, k=0), True, PLAN_IDLE),
-        (Running(KEY, DWELL, k=0), False, PLAN_IDLE),
+        (Running(KEY, DWELL, waits=True), True, PLAN_EVERY),
+        (Running(KEY, DWELL, k=0), True, PLAN_EVERY),
+        (Running(KEY, DWELL, k=0), False, PLAN_EVERY),
     ],
 )
 def test_plans_are_frequent_where_drafting_is_new(state, young, rounds):
