@@ -246,3 +246,11 @@ def test_what_drafting_adds_outside_the_models_is_learnt_apart_from_plain_rounds
             model.observe(RoundRecord(record.requests, 1 + extra, record.verify_ms, record.verify_ms + rest))
     assert model.overhead_ms(1, drafting=False) == pytest.approx(1.5, rel=0.1)
     assert model.overhead_ms(1, drafting=True) == pytest.approx(2.1, rel=0.1)
+
+
+def test_how_much_slower_guesses_make_a_round():
+    cost = CostModel()
+    cost.verify.theta = [20.0, 5.0, 2.0, 1.0, 3.0, 0.5]
+    cost.overhead.theta, cost.overhead.count = [1.0, 0.1, 0.5], 1
+    assert cost.slower(4, 6) == pytest.approx((20 + 20 + 12 + 1 + 1.9) / (20 + 20 + 1.4))
+    assert cost.slower(4, 6, 2.0) == pytest.approx((53 + 24 + 6 + 1.9) / (40 + 24 + 1.4))
