@@ -59,3 +59,23 @@ def test_one_request_that_runs_ahead_starts_nothing_while_fifteen_wait():
     for lucky, due in ((1, False), (3, True)):
         views = [RequestView(str(i), 8, offers=sure if i < lucky else []) for i in range(16)]
         assert part._plan_is_due(views, [Running(KEY, DWELL, k=0)] * 16) is due, lucky
+
+
+def test_one_ready_guess_is_news_to_a_batch_that_drafts():
+    part = ThroughputController(8)
+    part.stops.planned(Value(tokens=2.0, ms=40.0))
+    part.pace = 100
+    states = [Running(KEY, DWELL, k=1), Running(KEY, DWELL, k=0)]
+    views = [RequestView("a", 8, offers=[Offer("cache", 0.9)]), RequestView("b", 8)]
+    assert part._plan_is_due(views, states)
+    assert not part._plan_is_due(views[1:] * 2, states)
+
+
+@pytest.mark.parametrize(("context", "due"), [(2000, True), (3000, False)])
+def test_rows_of_long_requests_need_more_news(context, due):
+    part, batch = ThroughputController(8), 16
+    part.cost.verify.theta = [64.0, 1.0, 1.0, 0.0, 0.0, 1.0]  # a row and thousand tokens: a millisecond more
+    part.stops.planned(Value(tokens=16.0, ms=80.0))
+    part.pace = 100
+    views = [RequestView(str(i), 8, offers=[Offer("cache", 0.9)], context=context) for i in range(batch)]
+    assert part._plan_is_due(views, [Running(KEY, DWELL, k=0)] * batch) is due
