@@ -5,7 +5,7 @@
   mended when someone imports them.
 - transformers asks which distribution each installed package comes from, to look up a few versions.
 - transformers reads its models' files twice, to know which class is in which.
-- transformers imports SciPy for the training losses of models that detect objects: they say that it is missing.
+- transformers imports SciPy for the training losses of models that detect objects: they import it when they are used.
 """
 
 import functools
@@ -44,7 +44,7 @@ def apply() -> None:
     if IMPORT_UTILS not in sys.modules:
         around_import(IMPORT_UTILS, run_quickly)
     if LOSSES not in sys.modules:
-        around_import(LOSSES, without_scipy)
+        around_import(LOSSES, defer_scipy)
 
 
 def defer_patches(patches: ModuleType) -> None:
@@ -76,15 +76,29 @@ def run_quickly(import_utils: Any, execute: Callable[[], None]) -> None:
     import_utils.create_import_structure_from_path = once_per_folder(scan)
 
 
-def without_scipy(_: ModuleType, execute: Callable[[], None]) -> None:
-    """Run the module of the losses, and those that it imports, as if SciPy were not installed."""
-    utils = sys.modules["transformers.utils"]
-    real = utils.is_scipy_available
-    utils.is_scipy_available = lambda: False  # type: ignore[attr-defined]
+def defer_scipy(_: ModuleType, execute: Callable[[], None]) -> None:
+    """Run the module of the losses, and those that it imports, as if SciPy were not installed; then it is again.
+
+    They take ``linear_sum_assignment`` from it, nothing else.
+    """
+    utils: Any = sys.modules["transformers.utils"]
+    real, hidden = utils.is_scipy_available, lambda: False
+    utils.is_scipy_available = hidden
     try:
         execute()
     finally:
-        utils.is_scipy_available = real  # type: ignore[attr-defined]
+        utils.is_scipy_available = real
+    losses = [vars(module) for name, module in sys.modules.items() if name.startswith("transformers.loss.")]
+    for loss in losses:
+        if real() and loss.get("is_scipy_available") is hidden:
+            loss.update(is_scipy_available=real, linear_sum_assignment=linear_sum_assignment)
+
+
+def linear_sum_assignment(*given: Any, **named: Any) -> Any:
+    """As SciPy's."""
+    from scipy.optimize import linear_sum_assignment as scipys
+
+    return scipys(*given, **named)
 
 
 class Distributions(dict[str, list[str]]):

@@ -1,4 +1,4 @@
-"""SGLang copies a batch's ninety fields before a speculative forward and puts them back: a round changes none."""
+"""SGLang copies a batch's 99 fields before a speculative forward and puts them back: a round changes none."""
 
 import functools
 from contextlib import AbstractContextManager, nullcontext
@@ -10,8 +10,6 @@ from sglang.srt.managers.scheduler import Scheduler
 def install() -> None:
     """Let this process's scheduler run `SpecWorker`'s rounds as they are; prefills keep SGLang's isolation."""
     original = Scheduler._forward_isolation
-    if hasattr(original, "sgl_spec"):
-        return
 
     @functools.wraps(original)
     def isolation(self: Scheduler, batch: Any, *, overlap: bool) -> AbstractContextManager[None]:
@@ -20,5 +18,4 @@ def install() -> None:
         kept: AbstractContextManager[None] = original(self, batch, overlap=overlap)
         return kept
 
-    isolation.sgl_spec = True  # type: ignore[attr-defined]
     Scheduler._forward_isolation = isolation

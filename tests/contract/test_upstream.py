@@ -76,8 +76,9 @@ def test_what_the_start_leaves_for_later_is_where_it_is_expected():
     assert isinstance(import_utils.PACKAGE_DISTRIBUTION_MAPPING, cpu_transformers.Distributions)
     from transformers.loss import loss_for_object_detection
 
-    assert not hasattr(loss_for_object_detection, "linear_sum_assignment")
-    assert import_utils.is_scipy_available() == transformers.utils.is_scipy_available()
+    assert loss_for_object_detection.linear_sum_assignment is cpu_transformers.linear_sum_assignment
+    assert loss_for_object_detection.is_scipy_available is transformers.utils.is_scipy_available
+    assert [part.tolist() for part in cpu_transformers.linear_sum_assignment([[3, 1], [1, 3]])] == [[0, 1], [1, 0]]
     folder = os.path.join(os.path.dirname(import_utils.__file__), "..", "models", "llama")  # noqa: PTH118, PTH120
     scan = import_utils.create_import_structure_from_path
     assert scan(folder) == scan.__wrapped__(folder)

@@ -10,6 +10,7 @@ import textwrap
 import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -348,16 +349,26 @@ def test_distributions_are_worked_out_when_asked_for() -> None:
         found["nothing"]
 
 
-def test_scipy_looks_missing_to_the_losses_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    utils = ModuleType("transformers.utils")
-    utils.is_scipy_available = real = lambda: True  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "transformers.utils", utils)
-    seen: list[bool] = []
-    cpu_transformers.without_scipy(utils, lambda: seen.append(utils.is_scipy_available()))
-    assert seen == [False]
+@pytest.mark.parametrize("installed", [True, False])
+def test_scipy_looks_missing_to_the_losses_until_they_are_used(
+    monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    utils: Any = ModuleType("transformers.utils")
+    utils.is_scipy_available = real = lambda: installed
+    loss: Any = ModuleType("transformers.loss.loss_of_boxes")
+    for module in (utils, loss):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def execute() -> None:
+        loss.is_scipy_available = utils.is_scipy_available
+        assert not loss.is_scipy_available()
+
+    cpu_transformers.defer_scipy(loss, execute)
     assert utils.is_scipy_available is real
+    assert loss.is_scipy_available() is installed
+    assert hasattr(loss, "linear_sum_assignment") is installed
     with pytest.raises(ZeroDivisionError):
-        cpu_transformers.without_scipy(utils, lambda: 1 / 0)
+        cpu_transformers.defer_scipy(loss, lambda: 1 / 0)
     assert utils.is_scipy_available is real
 
 

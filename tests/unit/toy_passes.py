@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sgl_spec.sglang_plugin.draft_model import DraftModel
 from sgl_spec.sglang_plugin.passes import Slots, Span
 
 
@@ -52,12 +53,4 @@ class ToyModel:
         self.drafted = np.zeros(slots, dtype=bool)
         self.draft_runner = SimpleNamespace(model=torch.nn.Linear(2, 2 + salt))
 
-    def read_until(self, slots: Slots) -> int:
-        missing = np.flatnonzero(~self.drafted[slots])
-        return int(missing[0]) if len(missing) else len(slots)
-
-    def mark(self, pool_row: int, start: int, end: int) -> None:
-        self.drafted[self.forward.held(pool_row, start, end)] = True
-
-    def forget(self, slots: Slots) -> None:
-        self.drafted[slots] = False
+    read_until, mark, forget = DraftModel.read_until, DraftModel.mark, DraftModel.forget

@@ -43,21 +43,21 @@ def engine_of(job: dict[str, Any], draft: Path, way: dict[str, Any] | None) -> L
     )
 
 
-def started(job: dict[str, Any], draft: Path, way: dict[str, Any] | None) -> LLM | str:
-    """The same, or vLLM's reason why it does not start."""
-    try:
-        return engine_of(job, draft, way)
-    except (AttributeError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
-        return told(error)[:REASON]
+def engines_of(job: dict[str, Any], draft: Path) -> tuple[dict[str, LLM], dict[str, str]]:
+    """An engine per mode, and vLLM's reason for each mode that does not start."""
+    engines, failed = {}, {}
+    for mode, way in WAYS.items():
+        try:
+            engines[mode] = engine_of(job, draft, way)
+        except (AttributeError, ImportError, RuntimeError, ValueError) as error:
+            failed[mode] = told(error)[:REASON]
+    return engines, failed
 
 
 def load(job: dict[str, Any]) -> Loaded:
     """An engine per mode; a mode that does not start is told with the reason."""
     with tempfile.TemporaryDirectory() as folder:
-        draft = standard_files(Path(job["draft"]), Path(folder))
-        found = {mode: started(job, draft, way) for mode, way in WAYS.items()}
-    failed = {mode: reason for mode, reason in found.items() if isinstance(reason, str)}
-    engines = {mode: engine for mode, engine in found.items() if not isinstance(engine, str)}
+        engines, failed = engines_of(job, standard_files(Path(job["draft"]), Path(folder)))
 
     def decode(mode: str, texts: list[str], tokens: int) -> tuple[int, list[str]]:
         greedy = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
