@@ -146,6 +146,9 @@ def _lines(request: PlanRequest) -> list[Line]:
         if request.device == "cpu" and model.shape.tied:
             held += model.shape.vocab * model.shape.hidden * DTYPE_BYTES[model.dtype]
             how += ", the shared head packed once more for the CPU kernel"
+        if request.device == "cpu" and role == "target":
+            held += model.shape.vocab * model.shape.hidden
+            how += ", the head in int8 too, for greedy tokens"
         if offload:
             how += f", {offload / GB:g} GB of them in host memory"
         add(f"{role} weights", held, how)

@@ -84,6 +84,7 @@ class PackedLinear:
             raise ConfigError(f"bias has shape {tuple(bias.shape)}, the weight needs ({weight.shape[0]},)")
         self.out_features, self.in_features = weight.shape
         self.storage = storage
+        self.has_bias = bias is not None
         weight = weight.detach().contiguous()
         bias = None if bias is None else bias.detach().float().contiguous()
         module = load()

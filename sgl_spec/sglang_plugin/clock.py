@@ -76,6 +76,7 @@ def install_if_asked() -> None:
         return
     from sglang.srt.model_executor.model_runner import ModelRunner
 
+    from sgl_spec.cpu.greedy import GreedyHead
     from sgl_spec.cpu.linear import PackedLinear
     from sgl_spec.cpu.llama import LlamaForward
     from sgl_spec.sglang_plugin.worker import SpecWorker
@@ -85,6 +86,7 @@ def install_if_asked() -> None:
         (ModelRunner, ("forward",)),
         (LlamaForward, ("forward", "__call__", "greedy_chains")),
         (PackedLinear, ("forward", "__call__")),
+        (GreedyHead, ("best",)),
     )
     for owner, names in forwards:
         for name in names:

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 from sglang.srt.runtime_context import get_parallel
 
+from sgl_spec.cpu.argmax import argmax
 from sgl_spec.cpu.build import load
+from sgl_spec.cpu.greedy import GreedyHead
 from sgl_spec.cpu.linear import PackedLinear, Storage
 from sgl_spec.cpu.llama import LayerWeights, LlamaForward
 from sgl_spec.sglang_plugin.cpu_linear import PACKED, packed_head
@@ -107,15 +109,20 @@ class HotPass(StockPass):
 class FusedPass(StockPass):
     """A pass without SGLang's forward batch: straight to the fused forward and the packed head."""
 
-    def __init__(self, runner: Any, fused: LlamaForward, head: PackedLinear) -> None:
+    def __init__(self, runner: Any, fused: LlamaForward, head: PackedLinear, greedy: GreedyHead | None = None) -> None:
         super().__init__(runner)
-        self.fused, self.head = fused, head
+        self.fused, self.head, self.greedy = fused, head, greedy
         self.last: tuple[list[Span], list[int]] | None = None  # what `inputs` told last, and its slots
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """As `StockPass.logits`."""
         hidden = self.fused(*self.inputs(spans), self.req_to_token)
         return self.head(hidden if every_row else hidden[last_rows(spans)])
+
+    def best(self, spans: list[Span]) -> list[int]:
+        """As `StockPass.best`, from a quarter of the head's bytes where it can."""
+        hidden = self.fused(*self.inputs(spans), self.req_to_token)
+        return argmax(self.head(hidden)) if self.greedy is None else self.greedy.best(hidden)
 
     def slots(self, spans: list[Span]) -> Slots:
         """As `StockPass.slots`; those of the last pass are at hand."""
@@ -156,4 +163,5 @@ def make_pass(runner: Any, hot_ids: torch.Tensor | None = None, head_storage: St
         return StockPass(runner) if hot_ids is None else HotPass(runner, hot_ids)
     if hot_ids is not None:
         return FusedPass(runner, fused, PackedLinear(runner.model.lm_head.weight[hot_ids], storage=head_storage))
-    return FusedPass(runner, fused, packed_head(runner.model.lm_head))
+    head = packed_head(runner.model.lm_head)
+    return FusedPass(runner, fused, head, GreedyHead(runner.model.lm_head.weight, head))

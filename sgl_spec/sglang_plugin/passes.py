@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 
+from sgl_spec.cpu.argmax import argmax
+
 Slots = NDArray[np.integer[Any]]  # of KV pools, on the host
 
 
@@ -36,6 +38,10 @@ class StockPass:
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """Return float32 logits: [sum of lengths, V] if `every_row`, else [requests, V] of the last rows."""
         return self.runner.forward(self._forward_batch(spans, every_row)).logits_output.next_token_logits
+
+    def best(self, spans: list[Span]) -> list[int]:
+        """Return the token of the largest logit after each position, [sum of lengths]."""
+        return argmax(self.logits(spans, every_row=True))
 
     def held(self, pool_row: int, start: int, end: int) -> Slots:
         """Return the KV slots of a request's positions [start, end)."""

@@ -21,15 +21,16 @@ class HostResult(GenerationBatchResult):
 
 
 def batch_result(
-    batch: Any, ends: list[int], lens: list[int], logits: torch.Tensor, verdict: Verdict
+    batch: Any, ends: list[int], lens: list[int], logits: torch.Tensor | None, verdict: Verdict
 ) -> GenerationBatchResult:
     """Lay out the emitted tokens of requests with `lens` guesses after `ends` committed ones.
 
-    `logits` [sum of lens + 1, V] gives logprobs.
+    `logits` [sum of lens + 1, V] gives logprobs; None where nobody asks for them.
     """
     stride = max(lens) + 1
     output = LogitsProcessorOutput(next_token_logits=logits)
     if batch.return_logprob:
+        assert logits is not None
         index = torch.full((len(lens), stride), -1)
         emitted, start = torch.zeros(logits.shape[0], dtype=torch.int64), 0
         for i, (length, tokens) in enumerate(zip(lens, verdict.tokens, strict=True)):
@@ -40,11 +41,12 @@ def batch_result(
     counts = [len(tokens) for tokens in verdict.tokens]
     rows = [token for tokens in verdict.tokens for token in tokens + [0] * (stride - len(tokens))]
     lengths = [end + count for end, count in zip(ends, counts, strict=True)]
-    return (HostResult if logits.device.type == "cpu" else GenerationBatchResult)(
+    device = batch.seq_lens.device
+    return (HostResult if device.type == "cpu" else GenerationBatchResult)(
         logits_output=output,
         next_token_ids=torch.tensor(rows),
         accept_lens=torch.tensor(counts),
-        new_seq_lens=torch.tensor(lengths, dtype=batch.seq_lens.dtype, device=batch.seq_lens.device),
+        new_seq_lens=torch.tensor(lengths, dtype=batch.seq_lens.dtype, device=device),
         speculative_num_draft_tokens=stride,
         next_draft_input=NothingToRelay(),
     )

@@ -26,6 +26,25 @@ class Verdict:
     tokens: list[list[int]]
 
 
+def only_best(batch: Any, tracks: list[Track]) -> bool:
+    """Whether the rows' likeliest tokens are all that this round asks of the target: greedy, its logits unchanged."""
+    info = batch.sampling_info
+    return (
+        not (batch.return_logprob or batch.has_grammar or info.has_custom_logit_processor)
+        and info.logit_bias is None
+        and all(t.sampling is None and (t.penalties is None or not t.penalties.active) for t in tracks)
+    )
+
+
+def agree(guessed: list[Guessed], best: list[int]) -> Verdict:
+    """Decide for greedy requests; `best` [rows] are the target's tokens after each request's 0, 1, ... guesses."""
+    verdict, start = Verdict([], []), 0
+    for g in guessed:
+        _settle(verdict, g.tokens, best[start : start + len(g.tokens) + 1])
+        start += len(g.tokens) + 1
+    return verdict
+
+
 def judge(
     batch: Any,
     tracks: list[Track],
@@ -47,12 +66,9 @@ def judge(
     )
     if info.has_custom_logit_processor:
         _apply_processors(logits, rows, info)
-    verdict = Verdict([], [])
     if all(t.sampling is None for t in tracks):
-        best = argmax(logits)
-        for start, g in zip(rows.starts, guessed, strict=True):
-            _settle(verdict, g.tokens, best[start : start + len(g.tokens) + 1])
-        return verdict
+        return agree(guessed, argmax(logits))
+    verdict = Verdict([], [])
     width = max(lens)
     drafts = torch.tensor([g.tokens + [0] * (width - len(g.tokens)) for g in guessed], dtype=torch.int64)
     samplings = [t.sampling or GREEDY for t in tracks]

@@ -35,7 +35,7 @@ from sgl_spec.sglang_plugin.relay import NothingToRelay
 from sgl_spec.sglang_plugin.requests import Track
 from sgl_spec.sglang_plugin.result import batch_result
 from sgl_spec.sglang_plugin.running import Running
-from sgl_spec.sglang_plugin.verdict import judge, seed_first_tokens
+from sgl_spec.sglang_plugin.verdict import agree, judge, only_best, seed_first_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +105,11 @@ class SpecWorker(BaseSpecWorker):
             Span(row, n, [req.output_ids[-1], *g.tokens])
             for row, n, req, g in zip(batch.req_pool_indices.tolist(), ends, reqs, guessed, strict=True)
         ]
-        logits = self.verify_pass.logits(spans, every_row=True)
-        verdict = judge(batch, tracks, guessed, logits, self.draft_model.hot_ids, self.generator)
+        if only_best(batch, tracks):
+            logits, verdict = None, agree(guessed, self.verify_pass.best(spans))
+        else:
+            logits = self.verify_pass.logits(spans, every_row=True)
+            verdict = judge(batch, tracks, guessed, logits, self.draft_model.hot_ids, self.generator)
         verified = time.perf_counter()
 
         self.guesser.settle(spans, self.verify_pass.slots(spans), tracks, guessed, verdict.accepted)

@@ -50,6 +50,24 @@ def test_one_call_drafts_what_single_passes_draft(passes, counts, stops):
         assert one.draft_steps == one.draft_rows == 0
 
 
+@pytest.mark.parametrize("rows", [1, 5, 9])
+def test_the_best_tokens_are_those_of_the_logits(passes, rows):
+    """With all of the head, and with as little of it as will do."""
+    from sgl_spec.cpu.greedy import GreedyHead
+    from sgl_spec.sglang_plugin.cpu_llama import FusedPass
+    from sgl_spec.sglang_plugin.passes import Span
+
+    fused, slow = passes
+    weight = torch.randn(700, fused.head.in_features, generator=torch.Generator().manual_seed(1))
+    head = PackedLinear(weight)
+    quick = FusedPass(fused.runner, fused.fused, head, GreedyHead(weight, head))
+    spans = [Span(0, 3, list(range(rows))), Span(1, 0, [3])]
+    assert quick.best(spans) == quick.logits(spans, every_row=True).argmax(dim=-1).tolist()
+    best = fused.logits(spans, every_row=True).argmax(dim=-1).tolist()
+    assert fused.best(spans) == slow.best(spans) == best
+    assert fused.slots(spans).tolist() == slow.slots(spans).tolist()
+
+
 def test_the_slots_of_the_last_pass_are_those_of_its_positions(passes):
     from sgl_spec.sglang_plugin.passes import Span
 

@@ -190,7 +190,9 @@ def test_plan_of_folders_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*arguments, "--memory", "1"]) == 0
     document = json.loads(capsys.readouterr().out.splitlines()[-1])
     lines = {line["name"]: line["gb"] for line in document["lines"]}
-    assert lines["target weights"] == pytest.approx(0.538 + 49152 * 576 * 4 / 1e9, rel=1e-3)  # head packed
+    head = 49152 * 576 / 1e9
+    assert lines["target weights"] == pytest.approx(0.538 + 4 * head + head, rel=1e-3)  # head packed, and in int8
+    assert lines["draft weights"] == pytest.approx(0.538 + 4 * head, rel=1e-3)
     assert lines["draft KV"] == pytest.approx(16385 * 30 * 2 * 3 * 64 * 4 / 1e9)
     assert document["fits"] is False
     assert document["suggestions"]

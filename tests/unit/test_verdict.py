@@ -22,8 +22,8 @@ def judged(tracks, guesses, logits):
     return judge(batch, tracks, guessed, logits, None, torch.Generator().manual_seed(0))
 
 
-def track(sampling=None):
-    return SimpleNamespace(sampling=sampling, penalties=None)
+def track(sampling=None, penalties=None):
+    return SimpleNamespace(sampling=sampling, penalties=penalties)
 
 
 def certain(*tokens: int) -> torch.Tensor:
@@ -69,3 +69,42 @@ def test_weights_are_kept_as_bf16_only_where_that_changes_no_number():
     assert storage_of(weight, "int8") == "int8"
     weight[0] = weight[0].bfloat16().float()
     assert storage_of(weight, "fp32") == "fp32"
+
+
+def test_the_likeliest_tokens_decide_as_their_logits_do():
+    from sgl_spec.sglang_plugin.guesses import Guessed
+    from sgl_spec.sglang_plugin.verdict import agree
+
+    guesses, best = [[4, 5, 6], [], [9]], [4, 5, 7, 8, 1, 2, 3]
+    verdict = agree([Guessed(list(g), [None] * len(g), ["model"] * len(g)) for g in guesses], best)
+    assert verdict == judged([track()] * 3, guesses, certain(*best))
+
+
+@pytest.mark.parametrize(
+    ("changed", "enough"),
+    [
+        ({}, True),
+        ({"return_logprob": True}, False),
+        ({"has_grammar": True}, False),
+        ({"logit_bias": torch.zeros(1, SIZE)}, False),
+        ({"has_custom_logit_processor": True}, False),
+    ],
+)
+def test_when_the_likeliest_tokens_are_enough(changed, enough):
+    """A batch that asks for more of the logits gets them all."""
+    from sgl_spec.sglang_plugin.chains import Sampling
+    from sgl_spec.sglang_plugin.verdict import only_best
+    from sgl_spec.verify.processors import Penalties
+
+    info = {"logit_bias": None, "has_custom_logit_processor": False}
+    batch = {"return_logprob": False, "has_grammar": False}
+    for name, value in changed.items():
+        (info if name in info else batch)[name] = value
+    made = SimpleNamespace(**batch, sampling_info=SimpleNamespace(**info))
+    assert only_best(made, [track(), track(penalties=Penalties())]) is enough
+    for other in (
+        track(Sampling(1.0, 1 << 30, 1.0, 0.0)),
+        track(penalties=Penalties(frequency=0.1)),
+        track(penalties=Penalties(min_new_tokens=3)),
+    ):
+        assert only_best(made, [track(), other]) is False

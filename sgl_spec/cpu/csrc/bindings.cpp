@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "attend.h"
+#include "greedy.h"
 #include "kernels.h"
 #include "linear.h"
 #include "llama.h"
@@ -59,6 +60,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("memory_bytes", &PackedLinear::memory_bytes)
       .def_property_readonly("isa", &PackedLinear::isa);
+
+  py::class_<sgl_spec::GreedyHead>(m, "GreedyHead")
+      .def(py::init([](uintptr_t weight, bool bf16, const PackedLinear& exact) {
+             py::gil_scoped_release free;
+             return new sgl_spec::GreedyHead(at<const void>(weight), bf16, exact);
+           }),
+           py::keep_alive<1, 4>())
+      .def("best",
+           [](const sgl_spec::GreedyHead& self, uintptr_t x, int64_t ldx, int64_t rows) {
+             std::vector<int64_t> best(rows);
+             self.best(at<const float>(x), ldx, rows, best.data());
+             return best;
+           },
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("memory_bytes", &sgl_spec::GreedyHead::memory_bytes);
 
   py::class_<sgl_spec::Llama>(m, "Llama")
       // shape: hidden, intermediate, query_heads, kv_heads, head_dim; layers: (qkv, o, gate_up, down, input_norm,

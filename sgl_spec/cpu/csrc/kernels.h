@@ -51,6 +51,8 @@ struct Kernels {
   void (*rotary)(float* head, const float* cos_sin, int64_t rotary_dim);  // cos first, sin second half
   void (*silu_mul)(const float* gate_up, int64_t n, float* out);          // gate [n], up [n]
   int64_t (*argmax)(const float* x, int64_t n, float* probability);       // softmax(x) at the argmax
+  // See rows_impl.h.
+  int64_t (*contenders)(const float* x, const float* width, float scale, int64_t n, int64_t most, int64_t* found);
 };
 
 const Kernels* kernels_avx512();  // null where the compiler has no such target

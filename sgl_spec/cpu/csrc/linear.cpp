@@ -123,8 +123,15 @@ void PackedLinear::forward(const float* x, int64_t ldx, int64_t rows, float* y, 
   }
 }
 
+void PackedLinear::panel(int64_t panel, const float* x, float* y) const {
+  float acc[kGroupOutputs];
+  const LinearArgs args{packed_.get(), scale_.empty() ? nullptr : scale_.data(), bias_.empty() ? nullptr : bias_.data(),
+                        x, y, acc, n_, k_, 1, n_, panel, panel + 1};
+  kernels_->linear[static_cast<int>(storage_)](args);
+}
+
 void PackedLinear::row(int64_t i, float* out) const {
-  const int64_t width = kernels_->panel_width[static_cast<int>(storage_)];
+  const int64_t width = panel_width();
   const int64_t base = (i / width) * width * k_ + i % width;
   for (int64_t j = 0; j < k_; ++j) {
     const int64_t at = base + j * width;

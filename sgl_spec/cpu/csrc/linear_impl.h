@@ -17,16 +17,19 @@ using sgl_spec::LinearArgs;
 struct Fp32 {
   using T = float;
   static constexpr int kPanel = kW;
+  static constexpr bool kConverts = false;
   INLINE V load(const T* p) { return v_load(p); }
 };
 struct Bf16 {
   using T = uint16_t;
   static constexpr int kPanel = 16;
+  static constexpr bool kConverts = false;
   INLINE V load(const T* p) { return v_load_bf16(p); }
 };
 struct Int8 {
   using T = int8_t;
   static constexpr int kPanel = 16;
+  static constexpr bool kConverts = true;
   INLINE V load(const T* p) { return v_load_i8(p); }
 };
 
@@ -124,7 +127,8 @@ __attribute__((noinline)) void tile(const Pass& a) {
     for (int r = 0; r < R; ++r) v_store(a.acc + (p * R + r) * kW, acc[p][r]);
 }
 
-// Panels side by side: as many as the registers allow while every tile still hides the FMA latency.
+// Panels side by side: as many as the registers allow while every tile still hides the FMA latency. Numbers that are
+// converted in several steps leave fewer for the sums.
 #if defined(SIMD_AVX512)
 constexpr int kRegisters = 24;
 #elif defined(SIMD_AVX2)
@@ -136,7 +140,7 @@ constexpr int kTileRows = 6;
 template <class S>
 constexpr int streams_for(int rows) {
   constexpr int vecs = S::kPanel / kW;
-  int s = kRegisters / (rows * vecs);
+  int s = (S::kConverts ? kRegisters * 2 / 3 : kRegisters) / (rows * vecs);
   return s < 1 ? 1 : s > 4 ? 4 : s;
 }
 

@@ -71,6 +71,41 @@ INLINE float max_of(const float* x, int64_t n) {
   return top;
 }
 
+// Numbers of which only intervals are known, x[i] - width[i] * scale to x[i] + width[i] * scale, all finite: writes the
+// indices of those that may be the largest, ascending, and returns how many; more than `most` are not written.
+int64_t contenders(const float* x, const float* width, float scale, int64_t n, int64_t most, int64_t* found) {
+  constexpr float kTiny = 1e-24f;  // what underflows counts as equal
+  constexpr int64_t kBlock = 64 * kW;
+  const auto end = [&](int64_t i, float sign) { return x[i] + sign * (width[i] * scale + kTiny); };
+  float least = -INFINITY;  // the largest is at least that
+  V low = v_set(-INFINITY);
+  int64_t i = 0;
+  for (; i + kW <= n; i += kW)
+    low = v_max(v_sub(v_load(x + i), v_add(v_mul(v_load(width + i), v_set(scale)), v_set(kTiny))), low);
+  float lanes[kW];
+  v_store(lanes, low);
+  for (float lane : lanes) least = lane > least ? lane : least;
+  for (; i < n; ++i) least = end(i, -1.0f) > least ? end(i, -1.0f) : least;
+  int64_t count = 0;
+  for (int64_t block = 0; block < n; block += kBlock) {
+    const int64_t stop = std::min(block + kBlock, n);
+    V high = v_set(-INFINITY);
+    for (i = block; i + kW <= stop; i += kW)
+      high = v_max(v_add(v_load(x + i), v_add(v_mul(v_load(width + i), v_set(scale)), v_set(kTiny))), high);
+    float top = -INFINITY;
+    v_store(lanes, high);
+    for (float lane : lanes) top = lane > top ? lane : top;
+    for (; i < stop; ++i) top = end(i, 1.0f) > top ? end(i, 1.0f) : top;
+    if (top < least) continue;
+    for (i = block; i < stop; ++i) {
+      if (end(i, 1.0f) < least) continue;
+      if (count < most) found[count] = i;
+      ++count;
+    }
+  }
+  return count;
+}
+
 // The lowest index among equal maxima; NaN are passed over. `probability` may be null.
 int64_t argmax(const float* x, int64_t n, float* probability) {
   constexpr int64_t kBlock = 1024;  // only the block that holds the maximum is searched for it

@@ -19,6 +19,7 @@ sgl_spec::Kernels make_table(const char* name) {
   t.attend = attend;
   t.rotary = rotary;
   t.argmax = argmax;
+  t.contenders = contenders;
   return t;
 }
 
