@@ -109,9 +109,10 @@ class HotPass(StockPass):
 class FusedPass(StockPass):
     """A pass without SGLang's forward batch: straight to the fused forward and the packed head."""
 
-    def __init__(self, runner: Any, fused: LlamaForward, head: PackedLinear, greedy: GreedyHead | None = None) -> None:
+    def __init__(self, runner: Any, fused: LlamaForward, head: PackedLinear) -> None:
         super().__init__(runner)
-        self.fused, self.head, self.greedy = fused, head, greedy
+        self.fused, self.head = fused, head
+        self.greedy: GreedyHead | None = None
         self.last: tuple[list[Span], list[int]] | None = None  # what `inputs` told last, and its slots
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
@@ -163,5 +164,12 @@ def make_pass(runner: Any, hot_ids: torch.Tensor | None = None, head_storage: St
         return StockPass(runner) if hot_ids is None else HotPass(runner, hot_ids)
     if hot_ids is not None:
         return FusedPass(runner, fused, PackedLinear(runner.model.lm_head.weight[hot_ids], storage=head_storage))
-    head = packed_head(runner.model.lm_head)
-    return FusedPass(runner, fused, head, GreedyHead(runner.model.lm_head.weight, head))
+    return FusedPass(runner, fused, packed_head(runner.model.lm_head))
+
+
+def make_verify_pass(runner: Any) -> StockPass:
+    """As `make_pass`, for the target: the one model that is asked for its `best` tokens."""
+    made = make_pass(runner)
+    if isinstance(made, FusedPass):
+        made.greedy = GreedyHead(runner.model.lm_head.weight, made.head)
+    return made

@@ -26,7 +26,7 @@ from sgl_spec.sglang_plugin import isolation, report
 from sgl_spec.sglang_plugin.algorithm import config_of
 from sgl_spec.sglang_plugin.chains import Chains
 from sgl_spec.sglang_plugin.cost_file import CostFile
-from sgl_spec.sglang_plugin.cpu_llama import make_pass
+from sgl_spec.sglang_plugin.cpu_llama import make_verify_pass
 from sgl_spec.sglang_plugin.draft_model import NoDraftModel
 from sgl_spec.sglang_plugin.drafters import Drafter, load_drafter
 from sgl_spec.sglang_plugin.guesses import Guessed, Guesser
@@ -61,7 +61,7 @@ class SpecWorker(BaseSpecWorker):
     def init_attention_backends(self) -> None:
         """Plan the draft's attention; from here on both models can run."""
         super().init_attention_backends()
-        self.verify_pass = make_pass(self.target_worker.model_runner)
+        self.verify_pass = make_verify_pass(self.target_worker.model_runner)
 
     def clear_cache_pool(self) -> None:
         """``flush_cache``: forget what the draft has read and what was generated."""

@@ -53,14 +53,16 @@ def test_one_call_drafts_what_single_passes_draft(passes, counts, stops):
 @pytest.mark.parametrize("rows", [1, 5, 9])
 def test_the_best_tokens_are_those_of_the_logits(passes, rows):
     """With all of the head, and with as little of it as will do."""
-    from sgl_spec.cpu.greedy import GreedyHead
-    from sgl_spec.sglang_plugin.cpu_llama import FusedPass
+    from sgl_spec.sglang_plugin.cpu_llama import make_pass, make_verify_pass
     from sgl_spec.sglang_plugin.passes import Span
 
     fused, slow = passes
     weight = torch.randn(700, fused.head.in_features, generator=torch.Generator().manual_seed(1))
-    head = PackedLinear(weight)
-    quick = FusedPass(fused.runner, fused.fused, head, GreedyHead(weight, head))
+    model = SimpleNamespace(lm_head=SimpleNamespace(weight=weight))
+    runner = SimpleNamespace(**vars(fused.runner), model=model, attn_backend=SimpleNamespace(fused=fused.fused))
+    assert make_pass(runner).greedy is None  # a draft's tokens come from its chains
+    quick = make_verify_pass(runner)
+    assert quick.greedy.native is not None
     spans = [Span(0, 3, list(range(rows))), Span(1, 0, [3])]
     assert quick.best(spans) == quick.logits(spans, every_row=True).argmax(dim=-1).tolist()
     best = fused.logits(spans, every_row=True).argmax(dim=-1).tolist()

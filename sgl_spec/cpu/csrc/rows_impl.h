@@ -77,11 +77,13 @@ int64_t contenders(const float* x, const float* width, float scale, int64_t n, i
   constexpr float kTiny = 1e-24f;  // what underflows counts as equal
   constexpr int64_t kBlock = 64 * kW;
   const auto end = [&](int64_t i, float sign) { return x[i] + sign * (width[i] * scale + kTiny); };
+  const auto off = [&](int64_t i) __attribute__((always_inline)) {
+    return v_add(v_mul(v_load(width + i), v_set(scale)), v_set(kTiny));
+  };
   float least = -INFINITY;  // the largest is at least that
   V low = v_set(-INFINITY);
   int64_t i = 0;
-  for (; i + kW <= n; i += kW)
-    low = v_max(v_sub(v_load(x + i), v_add(v_mul(v_load(width + i), v_set(scale)), v_set(kTiny))), low);
+  for (; i + kW <= n; i += kW) low = v_max(v_sub(v_load(x + i), off(i)), low);
   float lanes[kW];
   v_store(lanes, low);
   for (float lane : lanes) least = lane > least ? lane : least;
@@ -90,8 +92,7 @@ int64_t contenders(const float* x, const float* width, float scale, int64_t n, i
   for (int64_t block = 0; block < n; block += kBlock) {
     const int64_t stop = std::min(block + kBlock, n);
     V high = v_set(-INFINITY);
-    for (i = block; i + kW <= stop; i += kW)
-      high = v_max(v_add(v_load(x + i), v_add(v_mul(v_load(width + i), v_set(scale)), v_set(kTiny))), high);
+    for (i = block; i + kW <= stop; i += kW) high = v_max(v_add(v_load(x + i), off(i)), high);
     float top = -INFINITY;
     v_store(lanes, high);
     for (float lane : lanes) top = lane > top ? lane : top;
