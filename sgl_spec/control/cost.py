@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Line:
 
     def __call__(self, x: tuple[float, ...]) -> float:
         """The predicted y, never negative."""
-        return max(0.0, sum(map(float.__mul__, self.theta, x)))
+        return max(0.0, sum(map(mul, self.theta, x)))
 
     def observe(self, x: tuple[float, ...], y: float, correction: float = 1.0) -> bool:
         """Learn that shape x cost y milliseconds; the prediction was corrected by the factor `correction`.
@@ -75,31 +76,29 @@ class Line:
             guessed = self(x)
             self._start(y / correction / guessed if guessed > 0.0 and y > 0.0 else 1.0)
             self.noise = NOISE * max(y, 1e-3)
-        if self.count > RECENT and y > OUTLIER * correction * self(x) and self.odd < OUTLIERS - 1:
+        line = self(x)
+        if self.count > RECENT and y > OUTLIER * correction * line and self.odd < OUTLIERS - 1:
             self.odd += 1
             return False
         self.odd = 0
         self.count += 1
         theta, spread = self.theta, self.spread
         size = range(len(theta))
-        for i in size:
-            drift = DRIFT * theta[i]
-            row = spread[i]
-            for j in size:
-                row[j] += drift * theta[j]
-            row[i] += 1e-2 * drift * theta[i]
-        gain = [correction * sum(map(float.__mul__, row, x)) for row in spread]
-        variance = correction * sum(map(float.__mul__, gain, x)) + self.noise**2
-        error = y - correction * self(x)
+        # Of spread plus its drift, which is DRIFT * theta theta' and a little more on the diagonal.
+        gain = []
+        for row, value, part in zip(spread, theta, x, strict=True):
+            gain.append(correction * (sum(map(mul, row, x)) + DRIFT * value * (line + 1e-2 * value * part)))
+        variance = correction * sum(map(mul, gain, x)) + self.noise**2
         bound = CLIP * math.sqrt(variance)
-        error = max(-bound, min(bound, error))
+        error = max(-bound, min(bound, y - correction * line))
+        for i in size:
+            drift, factor, row = DRIFT * theta[i], gain[i] / variance, spread[i]
+            for j in size:
+                row[j] += drift * theta[j] - factor * gain[j]
+            row[i] += 1e-2 * drift * theta[i]
         step = error / variance
         for i in size:
             theta[i] = max(theta[i] + gain[i] * step, 0.0)  # no part gets cheaper with more of it
-            factor = gain[i] / variance
-            row = spread[i]
-            for j in size:
-                row[j] -= factor * gain[j]
         self.noise += 0.05 * (1.25 * min(abs(error), CLIP * self.noise) - self.noise)
         self.noise = max(self.noise, 1e-3 * abs(y), 1e-6)
         return True
