@@ -7,21 +7,20 @@ one ratio: hits over what the level above expected. Its estimate at position j i
     (hits_j + S * prior_j) / (trials_j + S),   prior_j = above_j * (hits + R) / (expected + R)
 
 so a request first inherits its program's profile over positions, soon scales it as a whole, and learns single
-positions last. Evidence fades by a factor per round. All rows of a level are one numpy table.
+positions last. Evidence fades by a factor per round. Rows are plain lists: they are
+few and short, and calling NumPy for them takes longer than the sums.
 
 The same tables count how often drafting went on to position j (early stop cuts it): `reach`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 ProgramKey = tuple[str, int]  # program, temperature band
 
 # Before anything was seen. A draft of unknown quality is worth a look, not a gamble; further guesses are made
@@ -52,66 +51,69 @@ PROGRAM = Level(0.99, 3.0, 1.0)
 REQUEST = Level(0.98, 12.0, 8.0)  # requests of a program are alike until they prove otherwise
 
 
+@dataclass(slots=True)
+class Row:
+    """Evidence of one key."""
+
+    hits: list[float]  # per position
+    trials: list[float]
+    expected: float = 0.0  # hits at all positions by what the level above said
+
+
 class Table:
-    """Evidence of the rows of one level, by key. Rows of dropped keys are used again."""
+    """Evidence of one level, by key."""
 
     def __init__(self, width: int, level: Level, most: int | None = None) -> None:
+        self.width = width
         self.level = level
         self.most = most
-        self.rows: dict[Hashable, int] = {}  # in order of use if `most` bounds them
-        self.free: list[int] = []
-        self.hits: Floats = np.zeros((8, width))
-        self.trials: Floats = np.zeros((8, width))
-        self.expected: Floats = np.zeros(8)
+        self.rows: dict[Hashable, Row] = {}  # in order of use if `most` bounds them
 
-    def row(self, key: Hashable) -> int:
+    def row(self, key: Hashable) -> Row:
         """The row of a key, made if it is new."""
-        at = self.rows.get(key)
-        if at is not None:
-            if self.most is not None:
-                self.rows[key] = self.rows.pop(key)
-            return at
-        if self.most is not None and len(self.rows) >= self.most:
-            self.drop(next(iter(self.rows)))
-        at = self.free.pop() if self.free else len(self.rows)
-        if at == len(self.expected):
-            self.hits = np.vstack([self.hits, np.zeros_like(self.hits)])
-            self.trials = np.vstack([self.trials, np.zeros_like(self.trials)])
-            self.expected = np.concatenate([self.expected, np.zeros_like(self.expected)])
-        self.rows[key] = at
-        return at
+        row = self.rows.get(key)
+        if row is None:
+            if self.most is not None and len(self.rows) >= self.most:
+                self.drop(next(iter(self.rows)))
+            row = self.rows[key] = Row([0.0] * self.width, [0.0] * self.width)
+        elif self.most is not None:
+            self.rows[key] = self.rows.pop(key)
+        return row
 
     def drop(self, key: Hashable) -> None:
         """Forget a key; unknown ones are ignored."""
-        at = self.rows.pop(key, None)
-        if at is not None:
-            self.hits[at] = self.trials[at] = self.expected[at] = 0.0
-            self.free.append(at)
+        self.rows.pop(key, None)
 
-    def estimate(self, rows: Ints, prior: Floats) -> Floats:
-        """a per row and position; `prior` [len(rows), width] is the level above's."""
-        hits, trials = self.hits[rows], self.trials[rows]
+    def estimate(self, row: Row, prior: Sequence[float]) -> list[float]:
+        """a per position; `prior` is the level above's."""
         _, strength, ratio_strength = self.level
-        ratio = (hits.sum(axis=1) + ratio_strength) / (self.expected[rows] + ratio_strength)
-        scaled = np.minimum(prior * ratio[:, None], CEILING)
-        return np.minimum((hits + strength * scaled) / (trials + strength), CEILING)
+        ratio = (sum(row.hits) + ratio_strength) / (row.expected + ratio_strength)
+        trials, estimates = row.trials, []
+        for at, hits in enumerate(row.hits):
+            scaled = prior[at] * ratio
+            a = (hits + strength * (scaled if scaled < CEILING else CEILING)) / (trials[at] + strength)
+            estimates.append(a if a < CEILING else CEILING)
+        return estimates
 
-    def learn(self, rows: Ints, hits: Floats, trials: Floats, prior: Floats, rounds: int) -> None:
-        """Add the evidence [n, width] of so many rounds to distinct rows; `prior` as in `estimate`."""
+    def learn(
+        self, row: Row, hits: Sequence[float], trials: Sequence[float], prior: Sequence[float], rounds: int
+    ) -> None:
+        """Add the evidence per position of so many rounds; `prior` as in `estimate`."""
         keep = self.level.keep**rounds
-        self.hits[rows] = keep * self.hits[rows] + hits
-        self.trials[rows] = keep * self.trials[rows] + trials
-        self.expected[rows] = keep * self.expected[rows] + (trials * prior).sum(axis=1)
+        for at in range(self.width):
+            row.hits[at] = keep * row.hits[at] + hits[at]
+            row.trials[at] = keep * row.trials[at] + trials[at]
+        row.expected = keep * row.expected + sum(map(mul, trials, prior))
 
     def depth(self, key: Hashable) -> int:
         """Positions with at least two trials that still count."""
-        at = self.rows.get(key)
-        return 0 if at is None else int(np.count_nonzero(self.trials[at] >= DEPTH_TRIALS))
+        row = self.rows.get(key)
+        return 0 if row is None else sum(trials >= DEPTH_TRIALS for trials in row.trials)
 
     def seen(self, key: Hashable) -> tuple[float, float]:
         """Hits and trials at the first position that still count."""
-        at = self.rows.get(key)
-        return (0.0, 0.0) if at is None else (float(self.hits[at, 0]), float(self.trials[at, 0]))
+        row = self.rows.get(key)
+        return (0.0, 0.0) if row is None else (row.hits[0], row.trials[0])
 
 
 class Evidence(NamedTuple):
@@ -131,26 +133,24 @@ class Acceptance:
     def __init__(self, width: int) -> None:
         self.width = width
         self.all = Table(width, ALL)
-        self.all.row("")
         self.programs = Table(width, PROGRAM, MAX_PROGRAMS)
         self.reach = Table(width, PROGRAM, MAX_PROGRAMS)
         self.requests = Table(width, REQUEST)
-        self.columns = np.arange(width)
-        self.cold = np.where(self.columns == 0, COLD, COLD_DEEPER)[None]
-        self.goes_on = np.where(self.columns == 0, GOES_ON, GOES_DEEPER)[None]
-        self._last: tuple[object, Floats, Floats] | None = None  # of the last `of`, while no evidence came in
+        self.cold = [COLD, *[COLD_DEEPER] * (width - 1)]
+        self.goes_on = [GOES_ON, *[GOES_DEEPER] * (width - 1)]
 
-    def of(self, rids: Sequence[str], keys: Sequence[ProgramKey]) -> tuple[Floats, Floats]:
-        """a [n, width] of each request, and the chance that drafting goes on to each position [n, width]."""
-        asked = (tuple(rids), tuple(keys))
-        if self._last is None or self._last[0] != asked:
-            programs = np.array([self.programs.row(key) for key in keys])
-            above = self.all.estimate(_FIRST, self.cold)
-            middle = self.programs.estimate(programs, above)
-            rows = np.array([self.requests.row(rid) for rid in rids])
-            going = self.reach.estimate(np.array([self.reach.row(key) for key in keys]), self.goes_on)
-            self._last = asked, self.requests.estimate(rows, middle), going
-        return self._last[1].copy(), self._last[2].copy()
+    def of(self, rids: Sequence[str], keys: Sequence[ProgramKey]) -> tuple[list[list[float]], list[list[float]]]:
+        """a [n][width] of each request, and the chance that drafting goes on to each position [n][width].
+
+        Requests of a program share the latter: not to be edited.
+        """
+        above = self.all.estimate(self.all.row(""), self.cold)
+        programs = {key: self.programs.estimate(self.programs.row(key), above) for key in dict.fromkeys(keys)}
+        going = {key: self.reach.estimate(self.reach.row(key), self.goes_on) for key in programs}
+        accepts = [
+            self.requests.estimate(self.requests.row(rid), programs[key]) for rid, key in zip(rids, keys, strict=True)
+        ]
+        return accepts, [going[key] for key in keys]
 
     def asked(self, key: ProgramKey) -> float:
         """How often a first guess of this program was asked for and judged, or not made since the draft was unsure."""
@@ -164,73 +164,78 @@ class Acceptance:
         """Take in what was gathered in so many rounds. Requests that ended meanwhile teach their program."""
         if not evidence:
             return
-        self._last = None
-        numbers = np.array([item[2:] for item in evidence])
-        asked, made, tried, accepted = (self.columns < column[:, None] for column in numbers.T)
-        decided = asked & np.hstack([made[:, :1] | True, made[:, :-1]])  # positions at which drafting might stop
-        programs, of_program = _groups([item.key for item in evidence])
-        rows = np.array([self.programs.row(key) for key in programs])
-        above = self.all.estimate(_FIRST, self.cold)
-        middle = self.programs.estimate(rows, above)
-        alive = {item.rid: item.key for item in evidence if item.rid in self.requests.rows}
-        if alive:
-            of_request = np.array([[item.rid == rid for item in evidence] for rid in alive], dtype=float)
-            places = np.array([programs.index(key) for key in alive.values()])
-            mine = np.array([self.requests.rows[rid] for rid in alive])
-            self.requests.learn(mine, of_request @ accepted, of_request @ tried, middle[places], rounds)
-        self.programs.learn(rows, of_program @ accepted, of_program @ tried, above, rounds)
-        self.all.learn(_FIRST, accepted.sum(axis=0)[None], tried.sum(axis=0)[None], self.cold, rounds)
-        again = np.array([self.reach.row(key) for key in programs])
-        self.reach.learn(again, of_program @ made, of_program @ decided, self.goes_on, rounds)
+        programs: dict[ProgramKey, list[Evidence]] = {}
+        requests: dict[str, list[Evidence]] = {}
+        for item in evidence:
+            programs.setdefault(item.key, []).append(item)
+            if item.rid in self.requests.rows:
+                requests.setdefault(item.rid, []).append(item)
+        everything = self.all.row("")
+        above = self.all.estimate(everything, self.cold)
+        middle = {key: self.programs.estimate(self.programs.row(key), above) for key in programs}
+        for rid, items in requests.items():
+            judged = _judged(items, self.width)
+            self.requests.learn(self.requests.row(rid), *judged, middle[items[-1].key], rounds)
+        for key, items in programs.items():
+            self.programs.learn(self.programs.row(key), *_judged(items, self.width), above, rounds)
+            self.reach.learn(self.reach.row(key), *_made(items, self.width), self.goes_on, rounds)
+        self.all.learn(everything, *_judged(evidence, self.width), self.cold, rounds)
 
     def forget(self, rid: str) -> None:
         """The request ended; its program keeps what it taught."""
-        self._last = None
         self.requests.drop(rid)
 
     def to_dict(self) -> dict[str, Any]:
         """Evidence of everything and of each program, JSON-ready."""
         programs = [
-            {"program": key[0], "band": key[1], **_saved(self.programs, at)}  # type: ignore[index]
-            for key, at in self.programs.rows.items()
+            {"program": key[0], "band": key[1], **_saved(row)}  # type: ignore[index]
+            for key, row in self.programs.rows.items()
         ]
-        return {"all": _saved(self.all, 0), "programs": programs}
+        return {"all": _saved(self.all.row("")), "programs": programs}
 
     def load(self, values: dict[str, Any]) -> None:
         """Take over what `to_dict` wrote; raises ValueError, TypeError or KeyError if it is not that."""
-        self._last = None
-        _restore(self.all, 0, values["all"])
+        _restore(self.all.row(""), values["all"])
         for saved in values["programs"]:
-            key = (str(saved["program"]), int(saved["band"]))
-            _restore(self.programs, self.programs.row(key), saved)
+            _restore(self.programs.row((str(saved["program"]), int(saved["band"]))), saved)
 
 
-_FIRST = np.zeros(1, dtype=np.int64)
+def _judged(evidence: Sequence[Evidence], width: int) -> tuple[list[int], list[int]]:
+    """Hits and trials per position."""
+    *_, tried, accepted = zip(*evidence, strict=True)
+    return _reached(accepted, width), _reached(tried, width)
 
 
-def _groups(keys: Sequence[ProgramKey]) -> tuple[list[ProgramKey], Floats]:
-    """The distinct keys, and a matrix [distinct, len(keys)] of 1 where a key belongs to it."""
-    distinct = list(dict.fromkeys(keys))
-    return distinct, np.array([[key == one for key in keys] for one in distinct], dtype=float)
+def _made(evidence: Sequence[Evidence], width: int) -> tuple[list[int], list[int]]:
+    """Per position how many guesses were made, and how many might have been: drafting came so far."""
+    decided = [item.made + (item.made < item.asked) for item in evidence]
+    return _reached([item.made for item in evidence], width), _reached(decided, width)
 
 
-def _saved(table: Table, at: int) -> dict[str, Any]:
-    used = int(np.count_nonzero(table.trials[at]))
+def _reached(lengths: Iterable[int], width: int) -> list[int]:
+    """How many runs of such lengths, all from the first position on, reach each of `width` positions."""
+    ends = [0] * (width + 1)
+    for length in lengths:
+        ends[length if length < width else width] += 1
+    return list(accumulate(ends[:0:-1]))[::-1]
+
+
+def _saved(row: Row) -> dict[str, Any]:
+    used = sum(trials > 0.0 for trials in row.trials)
     return {
-        "hits": table.hits[at, :used].round(4).tolist(),
-        "trials": table.trials[at, :used].round(4).tolist(),
-        "expected": round(float(table.expected[at]), 4),
+        "hits": [round(hits, 4) for hits in row.hits[:used]],
+        "trials": [round(trials, 4) for trials in row.trials[:used]],
+        "expected": round(row.expected, 4),
     }
 
 
-def _restore(table: Table, at: int, saved: dict[str, Any]) -> None:
-    hits, trials = np.array(saved["hits"], dtype=float), np.array(saved["trials"], dtype=float)
-    if hits.ndim != 1 or hits.shape != trials.shape:
+def _restore(row: Row, saved: dict[str, Any]) -> None:
+    hits, trials, expected = saved["hits"], saved["trials"], float(saved["expected"])
+    if len(hits) != len(trials) or not all(isinstance(value, int | float) for value in [*hits, *trials]):
         raise ValueError("hits and trials are not lists of equal length")
-    sound = (hits >= 0.0) & (hits <= trials + 1e-3) & (trials < 1e9)
-    expected = float(saved["expected"])
-    if not bool(sound.all()) or not 0.0 <= expected < 1e9:
+    sound = all(0.0 <= hit <= trial + 1e-3 and trial < 1e9 for hit, trial in zip(hits, trials, strict=True))
+    if not sound or not 0.0 <= expected < 1e9:
         raise ValueError("hits must lie between 0 and trials")
-    used = min(len(hits), table.hits.shape[1])
-    table.hits[at, :used], table.trials[at, :used] = hits[:used], trials[:used]
-    table.expected[at] = expected
+    used = min(len(hits), len(row.hits))
+    row.hits[:used], row.trials[:used] = map(float, hits[:used]), map(float, trials[:used])
+    row.expected = expected

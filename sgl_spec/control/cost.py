@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import mul
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sgl_spec.control.base import RoundRecord
 
@@ -131,13 +129,14 @@ class CostModel:
         line = self.verify((1.0, float(batch), float(extra), float(extra > 0), batch * context, extra * context))
         return line * self._ratio(batch, extra)
 
-    def verify_curve(self, batch: int, most: int, context: float = 0.0) -> NDArray[np.float64]:
+    def verify_curve(self, batch: int, most: int, context: float = 0.0) -> list[float]:
         """`verify_ms` for 0..most guesses."""
-        extra = np.arange(most + 1, dtype=float)
         theta = self.verify.theta
         plain = theta[0] + (theta[1] + theta[4] * context) * batch
-        curve = plain + (theta[2] + theta[5] * context) * extra + theta[3] * (extra > 0)
-        return curve * self._ratios(batch, extra)
+        row, first = theta[2] + theta[5] * context, plain + theta[3]
+        curve = [first + row * extra for extra in range(most + 1)]
+        curve[0] = plain
+        return list(map(mul, curve, self._ratios(batch, most)))
 
     def row_ms(self, context: float = 0.0) -> float:
         """A further row of the target's pass."""
@@ -209,7 +208,7 @@ class CostModel:
             for i, value in enumerate(theta):  # another day, another load: half-trusted
                 line.spread[i] = [(0.2 * value) ** 2 if i == j else 0.0 for j in range(len(theta))]
         for batch, extra, *recent in values["shapes"]:
-            if not recent or not all(abs(float(value)) < 10.0 for value in recent):
+            if int(extra) < 0 or not recent or not all(abs(float(value)) < 10.0 for value in recent):
                 raise ValueError("shapes holds a row without ratios")
             shape = Shape([float(value) for value in recent[-3:]])
             self.shapes.setdefault(int(batch), {})[int(extra)] = shape
@@ -222,15 +221,21 @@ class CostModel:
 
     def _ratio(self, batch: int, extra: int) -> float:
         known = self.shapes.get(batch, {}).get(extra)
-        return float(self._ratios(batch, np.array(float(extra)))) if known is None else known.factor
+        return self._ratios(batch, extra)[extra] if known is None else known.factor
 
-    def _ratios(self, batch: int, extra: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of shapes that were run, and of others what their neighbours at this batch size say."""
-        shapes = self.shapes.get(batch)
+    def _ratios(self, batch: int, most: int) -> list[float]:
+        """Of 0..most guesses: of shapes that were run, and of others what their neighbours at this batch size say."""
+        shapes = sorted(self.shapes.get(batch, {}).items())
         if not shapes:
-            return np.ones_like(extra)
-        known = sorted(shapes)
-        return np.interp(extra, known, [shapes[at].factor for at in known])
+            return [1.0] * (most + 1)
+        ratios = [shapes[0][1].factor] * shapes[0][0]
+        for (left, low), (right, high) in pairwise(shapes):
+            ratios.append(low.factor)
+            if right - left > 1:
+                slope = (high.factor - low.factor) / (right - left)
+                ratios += [low.factor + slope * step for step in range(1, min(right, most + 1) - left)]
+        ratios += [shapes[-1][1].factor] * (most + 1 - len(ratios))
+        return ratios[: most + 1]
 
     def _observe_shape(self, batch: int, extra: int, ratio: float) -> None:
         """Remember measured / straight line; the least recently run shapes and batch sizes are dropped."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from sgl_spec.control.acceptance import Acceptance, Ints, ProgramKey
+from sgl_spec.control.acceptance import Acceptance, ProgramKey
 from sgl_spec.control.cost import CostModel
 from sgl_spec.control.plan import Prices
 from sgl_spec.control.probe import HEAD_START, Prober
@@ -44,7 +45,7 @@ class Explorer:
         acceptance: Acceptance,
         states: Sequence[Running],
         tops: Sequence[int],
-        chosen: Ints,
+        chosen: list[int],
     ) -> set[ProgramKey]:
         """Thin out drafts of unknown quality, and probe drafts that did not pay, in round `now`; edits `chosen`.
 
@@ -58,10 +59,10 @@ class Explorer:
                 groups.setdefault(state.key, []).append(i)
         _, anything = acceptance.all.seen("")
         probing: list[int] = []
-        mean = float(prices.slots.context.mean())
+        mean = sum(prices.slots.context) / len(states)
         for key, members in groups.items():
             seen = acceptance.asked(key)
-            if bool(chosen[members].any()) and max(seen, anything) >= COLD_TRIALS:
+            if any(chosen[i] for i in members) and max(seen, anything) >= COLD_TRIALS:
                 self.prober.works(key, now)
                 continue
             cheapest = sorted(members, key=lambda i: prices.slots.unread[i])
@@ -75,7 +76,8 @@ class Explorer:
                 picked = cheapest[:COLD_REQUESTS] if self.prober.account.allows(prices.plain) else []
                 for i in members:
                     states[i].waits = not picked
-            chosen[members] = 0
+            for i in members:
+                chosen[i] = 0
             probing += picked
         if not probing:
             return undecided
@@ -129,7 +131,6 @@ def hopeless(cost: CostModel, acceptance: Acceptance, key: ProgramKey, context: 
 
 def _probe_length(prices: Prices) -> int:
     """Guesses with the least cost per trial, if each is right with an even chance."""
-    row = prices.verify - prices.verify[0]
-    lengths = range(1, min(COLD_K, prices.slots.survival.shape[1]) + 1)
-    steps = prices.fixed.cumsum()
-    return min(lengths, key=lambda k: float(row[k] + steps[k - 1]) / (2.0 - 2.0 ** (1 - k)))
+    lengths = range(1, min(COLD_K, len(prices.slots.survival[0])) + 1)
+    plain, steps = prices.verify[0], list(accumulate(prices.fixed))
+    return min(lengths, key=lambda k: (prices.verify[k] - plain + steps[k - 1]) / (2.0 - 2.0 ** (1 - k)))

@@ -12,12 +12,10 @@ drafting does not.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sgl_spec.control.acceptance import Floats, Ints
 from sgl_spec.control.base import RequestView
 from sgl_spec.control.cost import CostModel
 
@@ -26,16 +24,21 @@ ENTRY = 0.03  # relative gain over plain decoding that drafting must promise, mo
 WORTHLESS = 0.015  # survival under which no slot is looked at
 
 
+# A slot as `Prices.order` sorts them: minus what it adds, request, turn, the chances that it is made and that a
+# forward runs for it, its own milliseconds. Turn 0 is the catch-up, t the t-th step after it; under 0: no forward.
+Slot = tuple[float, int, int, float, float, float]
+
+
 @dataclass(slots=True)
 class Slots:
     """The possible guesses of a batch. B requests, P positions."""
 
-    survival: Floats  # [B, P] P(guess is made and accepted), falling along a row; 0 past the limit
-    reach: Floats  # [B, P] P(guess is made): under 1 where early stop cuts in; it is verified right or wrong
-    free: Ints  # [B] the first so many need no draft forward
-    pending: Floats  # [B] tokens that the draft model must read before its first guess, its share of older ones
-    unread: Floats  # [B] all that the draft model must read before its first guess
-    context: Floats  # [B] thousands of tokens before the next one
+    survival: list[list[float]]  # [B][P] P(guess is made and accepted), falling along a row; 0 past the limit
+    reach: list[list[float]]  # [B][P] P(guess is made and verified), falling too: under 1 where early stop cuts in
+    free: list[int]  # [B] the first so many need no draft forward
+    pending: list[float]  # [B] tokens that the draft model must read before its first guess, its share of older ones
+    unread: list[float]  # [B] all that the draft model must read before its first guess
+    context: list[float]  # [B] thousands of tokens before the next one
 
 
 @dataclass(slots=True)
@@ -52,87 +55,107 @@ class Value:
 
 
 class Prices:
-    """The cost model at one batch size, with every slot's share of a round."""
+    """The cost model at one batch size, with every request's share of a round."""
 
     def __init__(self, cost: CostModel, slots: Slots) -> None:
-        batch, positions = slots.survival.shape
         self.cost, self.slots = cost, slots
-        self.batch = batch
-        self.gain = np.diff(np.log1p(slots.survival.cumsum(axis=1)), axis=1, prepend=0.0)
-        mean = float(slots.context.mean())
-        self.plain = cost.plain_ms(batch, mean)
-        self.verify = cost.verify_curve(batch, batch * positions, mean)
-        self.drafting = cost.overhead_ms(batch, drafting=True)
+        self.batch, positions = len(slots.survival), len(slots.survival[0])
+        mean = sum(slots.context) / self.batch
+        self.plain = cost.plain_ms(self.batch, mean)
+        self.verify = cost.verify_curve(self.batch, self.batch * positions + 1, mean)
+        self.drafting = cost.overhead_ms(self.batch, drafting=True)
         first, step = cost.catchup_ms(0.0), cost.step_ms(0.0)
-        per_token, per_row = cost.catchup_ms(1.0, mean) - first, cost.step_ms(1.0, mean) - step
-        columns = np.arange(positions)
-        turn = columns - slots.free[:, None]  # 0: the catch-up yields it; t: the t-th step after it
-        self.turn = np.maximum(turn, -1)
+        self.per_token, self.per_row = cost.catchup_ms(1.0, mean) - first, cost.step_ms(1.0, mean) - step
+        self.fixed = [first, *[step] * (positions - 1)]  # paid once per turn that any request takes
+        self.read = [self.per_token * (pending + free) for pending, free in zip(slots.pending, slots.free, strict=True)]
+        kilo = cost.row_ms(1.0) - cost.row_ms(0.0)
+        self.longer = [kilo * (context - mean) for context in slots.context]  # rows of longer requests cost more
         # The first draft forward always runs; a later one only where the guesses before it were sure enough.
-        self.runs = np.hstack([np.ones((batch, 1)), slots.reach[:, 1:]])
-        self.fixed = np.full(positions, step)  # paid once per turn that any request takes
-        self.fixed[0] = first
-        self.per_token = per_token
-        read = per_token * (slots.pending + slots.free)[:, None]
-        self.own = np.where(turn < 0, 0.0, np.where(turn == 0, read, per_row * self.runs))
-        if batch > 1:  # rows of longer requests cost more than the mean
-            self.own += (cost.row_ms(1.0) - cost.row_ms(0.0)) * (slots.context - mean)[:, None] * slots.reach
-
-    def ms(self, rows: Floats, own: Floats, fixed: Floats) -> Floats:
-        """Milliseconds of rounds with so many extra rows, and so much drafting."""
-        whole = np.interp(rows, np.arange(len(self.verify)), self.verify) + own + fixed + self.drafting
-        return np.where(rows > 0.0, whole, self.plain)
+        self.runs = [[1.0, *reach[1:]] for reach in slots.reach]
 
     def backlog_ms(self, request: int) -> float:
         """What the request's draft must read of older text, beyond the share that counts as this round's."""
-        return self.per_token * float(self.slots.unread[request] - self.slots.pending[request])
+        return self.per_token * (self.slots.unread[request] - self.slots.pending[request])
 
-    def best(self, allowed: NDArray[np.bool_]) -> tuple[Ints, Value]:
-        """The best prefix of the allowed slots, sorted by what they add: K [B] and its value."""
-        slots, batch = self.slots, self.batch
-        flat = np.flatnonzero(allowed)
-        order = flat[np.argsort(-self.gain.ravel()[flat], kind="stable")]
-        chosen = np.zeros(batch, dtype=np.int64)
-        plain = Value(float(batch), self.plain)
-        if not len(order):
-            return chosen, plain
-        reach = slots.reach.ravel()[order]
-        runs = self.runs.ravel()[order]
-        fixed = np.zeros(len(order))
-        firsts: dict[int, int] = {}
-        for at, turn in enumerate(self.turn.ravel()[order].tolist()):
-            firsts.setdefault(turn, at)
-        for turn, at in firsts.items():  # a turn is paid when it is first taken, with that slot's chance to be run
-            if turn >= 0:
-                fixed[at] = self.fixed[turn] * runs[at]
-        tokens = batch * np.exp(self.gain.ravel()[order].cumsum() / batch)
-        ms = self.ms(reach.cumsum(), self.own.ravel()[order].cumsum(), fixed.cumsum())
-        rate = tokens / ms
-        top = int(rate.argmax())
-        if rate[top] <= plain.rate:
-            return chosen, plain
-        chosen += np.bincount(order[: top + 1] // slots.survival.shape[1], minlength=batch)
-        return chosen, Value(float(tokens[top]), float(ms[top]))
+    def order(self) -> list[Slot]:
+        """The slots worth a look, sorted by what they add, equal ones by request."""
+        slots, per_row, found = self.slots, self.per_row, []
+        for request, survival in enumerate(slots.survival):
+            reach, runs = slots.reach[request], self.runs[request]
+            free, longer = slots.free[request], self.longer[request]
+            tokens = before = 0.0
+            for at, chance in enumerate(survival):
+                if chance <= WORTHLESS:
+                    break
+                tokens += chance
+                after = math.log1p(tokens)
+                own = longer * reach[at]
+                if at > free:
+                    own += per_row * runs[at]
+                elif at == free:
+                    own += self.read[request]
+                found.append((before - after, request, at - free, reach[at], runs[at], own))
+                before = after
+        found.sort()
+        return found
 
-    def worth(self, chosen: Ints) -> Value:
+    def best(self, order: Sequence[Slot]) -> tuple[list[int], Value]:
+        """The best prefix of sorted slots: K [B] and its value."""
+        batch, verify, drafting = self.batch, self.verify, self.drafting
+        count, most, least = 0, float(batch), self.plain  # of the best prefix: slots, tokens, milliseconds
+        turns = 0
+        gain = rows = own = fixed = 0.0
+        for at, (less, _, turn, made, runs, price) in enumerate(order, 1):
+            gain -= less
+            rows += made
+            own += price
+            # A turn is paid when it is first taken, with that slot's chance to be run; one after the other, since what
+            # a request's slots add falls.
+            if turn == turns:
+                fixed += self.fixed[turn] * runs
+                turns += 1
+            whole = int(rows)
+            below = verify[whole]
+            ms = below + (rows - whole) * (verify[whole + 1] - below) + own + fixed + drafting
+            tokens = batch * math.exp(gain / batch)
+            if 0.0 < most * ms < tokens * least:
+                count, most, least = at, tokens, ms
+        chosen = [0] * batch
+        for slot in order[:count]:
+            chosen[slot[1]] += 1
+        return chosen, Value(most, least)
+
+    def worth(self, chosen: Sequence[int]) -> Value:
         """The value of a given allocation."""
+        if not any(chosen):
+            return Value(float(self.batch), self.plain)
         slots = self.slots
-        taken = np.arange(slots.survival.shape[1]) < chosen[:, None]
-        rows = np.array((slots.reach * taken).sum())
-        paid = np.zeros(len(self.fixed))
-        np.maximum.at(paid, np.maximum(self.turn, 0), np.where(taken & (self.turn >= 0), self.runs, 0.0))
-        ms = self.ms(rows, (self.own * taken).sum(), (self.fixed * paid).sum())
-        return Value(self.batch * math.exp(float((self.gain * taken).sum()) / self.batch), float(ms))
+        gain = rows = own = 0.0
+        paid = [0.0] * len(self.fixed)
+        for request, k in enumerate(chosen):
+            if not k:
+                continue
+            made, runs = sum(slots.reach[request][:k]), self.runs[request][slots.free[request] : k]
+            gain += math.log1p(sum(slots.survival[request][:k]))
+            rows += made
+            own += self.longer[request] * made
+            if runs:
+                own += self.read[request] + self.per_row * sum(runs[1:])
+                paid[: len(runs)] = map(max, runs, paid)
+        whole = int(rows)
+        below = self.verify[whole]
+        verify = below + (rows - whole) * (self.verify[whole + 1] - below)
+        ms = verify + own + sum(map(mul, self.fixed, paid)) + self.drafting
+        return Value(self.batch * math.exp(gain / self.batch), ms)
 
 
-def best(prices: Prices) -> tuple[Ints, Value]:
+def best(prices: Prices) -> tuple[list[int], Value]:
     """K [B] with the best rate, and its value."""
-    slots = prices.slots
-    useful = slots.survival > WORTHLESS
-    found, value = prices.best(useful)
-    free = prices.turn < 0
-    if bool((useful & free).any()) and bool((useful & ~free).any()):
-        cheap, other = prices.best(useful & free)
+    order = prices.order()
+    found, value = prices.best(order)
+    ready = [slot for slot in order if slot[2] < 0]
+    if 0 < len(ready) < len(order):
+        cheap, other = prices.best(ready)
         if other.rate > value.rate:
             return cheap, other
     return found, value

@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
-import numpy as np
-
-from sgl_spec.control.acceptance import Acceptance, Evidence, Ints, ProgramKey, band
+from sgl_spec.control.acceptance import Acceptance, Evidence, ProgramKey, band
 from sgl_spec.control.base import MODEL, RequestView, RoundRecord, capped
 from sgl_spec.control.cost import KILO, CostModel
 from sgl_spec.control.explore import Explorer, Running
@@ -117,7 +117,7 @@ class ThroughputController:
         new = any(s.k < 0 and not s.waits and not v.offers for s, v in zip(states, views, strict=True))
         if new or self.since_plan >= self.pace:
             return True
-        if len(views) == 1:
+        if len(views) == 1 or not any(view.offers for view in views):
             return False
         news = [self.stops.news(view, self.cost) for view in views]
         rows = sum(count for _, count in news)
@@ -129,23 +129,17 @@ class ThroughputController:
 
     def _slots(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> Slots:
         """The requests' possible guesses with survival and reach."""
-        accepts, going = self.acceptance.of([v.rid for v in views], [s.key for s in states])
-        reach = going
-        if any(view.offers for view in views):
-            reach = going.copy()
-            for i, view in enumerate(views):
-                ready = [offer.acceptance for offer in view.offers[: tops[i]]]
-                if ready:  # the model's guesses move back behind what is ready
-                    accepts[i, len(ready) :] = accepts[i, : accepts.shape[1] - len(ready)].copy()
-                    reach[i, len(ready) :] = going[i, : going.shape[1] - len(ready)]
-                    accepts[i, : len(ready)] = ready
-                    reach[i, : len(ready)] = 1.0
-        reach = reach.cumprod(axis=1)
-        survival = accepts.cumprod(axis=1) * reach
-        survival[self.acceptance.columns >= np.array(tops)[:, None]] = 0.0
-        free = np.array([min(len(view.offers), top) for view, top in zip(views, tops, strict=True)])
-        texts = np.array([(reading(view), view.pending, KILO * view.context) for view in views]).T
-        return Slots(survival, reach, free, *texts)
+        accepts, going = self.acceptance.of([view.rid for view in views], [state.key for state in states])
+        survival, reach = [], []
+        for view, top, of_model, further in zip(views, tops, accepts, going, strict=True):
+            ready = [offer.acceptance for offer in view.offers]  # the model's guesses move back behind them
+            right, goes_on = ready + of_model, [1.0] * len(ready) + further
+            past = [0.0] * (self.acceptance.width - top)
+            reach.append([*accumulate(goes_on[:top], mul), *past])
+            survival.append([*map(mul, accumulate(right[:top], mul), reach[-1]), *past])
+        free = [min(len(view.offers), top) for view, top in zip(views, tops, strict=True)]
+        pending, context = [reading(view) for view in views], [KILO * view.context for view in views]
+        return Slots(survival, reach, free, pending, [float(view.pending) for view in views], context)
 
     def _plan(self, views: Sequence[RequestView], states: list[Running], tops: list[int]) -> list[int]:
         self.since_plan = 0
@@ -161,8 +155,8 @@ class ThroughputController:
         target, value = best(prices)
         plain = Value(float(batch), prices.plain)
         if value.rate < (1.0 + entry(batch)) * plain.rate and not any(state.k > 0 for state in states):
-            target, value = np.zeros(batch, dtype=np.int64), plain
-        chosen = target.copy()
+            target, value = [0] * batch, plain
+        chosen = list(target)
         moved = []
         for i, (state, view) in enumerate(zip(states, views, strict=True)):
             if state.k >= 0 and not view.offers:
@@ -171,19 +165,19 @@ class ThroughputController:
                     moved.append(i)
         if moved:
             self._move(states, chosen, target, moved, (prices.worth(chosen), value, plain))
-        self.plain_only = not target.any()
+        self.plain_only = not any(target)
         undecided = self.explorer.explore(self.rounds, prices, self.acceptance, states, tops, chosen)
         self.stops.planned(prices.worth(chosen))
         for i, (state, view) in enumerate(zip(states, views, strict=True)):
             if state.k < 0 and state.key not in undecided and not view.offers:
-                state.k, state.since, state.batch = int(target[i]), 0, batch
-        return [int(k) for k in chosen]
+                state.k, state.since, state.batch = target[i], 0, batch
+        return chosen
 
     def _move(
         self,
         states: list[Running],
-        chosen: Ints,
-        target: Ints,
+        chosen: list[int],
+        target: list[int],
         moved: list[int],
         values: tuple[Value, Value, Value],
     ) -> None:
@@ -200,8 +194,7 @@ class ThroughputController:
                 margin = (entry(batch) if state.k == 0 else MARGIN) * len(moved) / batch
                 if (state.since < dwell(state, self._young(state.key)) and not resized) or gain <= margin:
                     continue
-            state.k = int(target[i])
-            chosen[i] = target[i]
+            state.k = chosen[i] = target[i]
             state.since, state.batch = 0, batch
             state.dwell = CALM if stop else DWELL
             self.changes += 1

@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from sgl_spec.control import throughput
@@ -19,7 +18,7 @@ KEY = ("p", 0)
 def controller(trials=YOUNG):
     """Of its program so many first guesses were judged."""
     part = ThroughputController(8)
-    part.acceptance.programs.trials[part.acceptance.programs.row(KEY), 0] = trials
+    part.acceptance.programs.row(KEY).trials[0] = trials
     return part
 
 
@@ -29,11 +28,11 @@ def running(k, since=DWELL, batch=1, dwell=DWELL):
 
 def move(part, states, target, held, value, plain=0.5, moved=None):
     """`chosen` afterwards; the rates are those of what runs, of the target and of plain decoding."""
-    chosen = np.array([state.k for state in states])
+    chosen = [state.k for state in states]
     moved = list(range(len(states))) if moved is None else moved
-    part._move(states, chosen, np.array(target), moved, tuple(Value(rate, 1.0) for rate in (held, value, plain)))
-    assert chosen.tolist() == [state.k for state in states]
-    return chosen.tolist()
+    part._move(states, chosen, target, moved, tuple(Value(rate, 1.0) for rate in (held, value, plain)))
+    assert chosen == [state.k for state in states]
+    return chosen
 
 
 def test_k_is_kept_for_a_while_and_changes_for_a_gain():
@@ -66,9 +65,9 @@ def test_the_gain_that_a_change_must_promise(k, batch, moved, margin):
 
 def test_whatever_runs_at_no_rate_is_left():
     part, state = controller(), running(2)
-    chosen = np.array([2])
-    part._move([state], chosen, np.array([4]), [0], (Value(1.0, 0.0), Value(1.0, 1.0), Value(0.5, 1.0)))
-    assert chosen.tolist() == [4]
+    chosen = [2]
+    part._move([state], chosen, [4], [0], (Value(1.0, 0.0), Value(1.0, 1.0), Value(0.5, 1.0)))
+    assert chosen == [4]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_each_request_changes_in_its_own_time():
 )
 def test_drafting_begins_where_it_promises_enough(monkeypatch, ks, ratio, expected):
     batch = len(ks)
-    monkeypatch.setattr(throughput, "best", lambda prices: (np.full(batch, 3), Value(ratio * batch, prices.plain)))
+    monkeypatch.setattr(throughput, "best", lambda prices: ([3] * batch, Value(ratio * batch, prices.plain)))
     part = controller()
     part.explorer = SimpleNamespace(explore=lambda *_: set())
     states = [running(k, since=0, batch=batch) for k in ks]

@@ -114,6 +114,7 @@ def test_save_and_load():
         lambda d: d["shapes"].append([1, 2, math.inf, 3.0]),
         lambda d: d["shapes"].append([1, 2]),
         lambda d: d["shapes"].append([1, 2, 10.0]),
+        lambda d: d["shapes"].append([1, -1, 0.1]),
         lambda d: d.update(lines=3),
     ],
 )

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sgl_spec.config import RequestOptions
@@ -118,19 +117,19 @@ def prices(
     """A round of requests whose guesses cost 0.5 ms each, and a table of costs in which 2 guesses are cheapest."""
     plain = 1.0
     slots = SimpleNamespace(
-        free=np.array(free or [0] * len(pending)),
-        pending=np.array(pending),
-        unread=np.array(pending),
-        survival=np.zeros((1, 8)),
-        context=np.zeros(len(pending)),
+        free=free or [0] * len(pending),
+        pending=pending,
+        unread=pending,
+        survival=[[0.0] * 8] * len(pending),
+        context=[0.0] * len(pending),
     )
     return SimpleNamespace(
         cost=cost,
         plain=plain,
         slots=slots,
-        verify=np.array([1.0, 1.1, 1.2, 1.9]),
-        fixed=np.array([0.4, 0.1, 0.1]),
-        worth=lambda chosen: SimpleNamespace(ms=plain + 0.5 * float(np.sum(chosen))),
+        verify=[1.0, 1.1, 1.2, 1.9],
+        fixed=[0.4, 0.1, 0.1],
+        worth=lambda chosen: SimpleNamespace(ms=plain + 0.5 * sum(chosen)),
         backlog_ms=lambda i: (backlog or {}).get(i, 0.0),
     )
 
@@ -141,38 +140,38 @@ def explorer(elapsed: float = 1e6) -> Explorer:
 
 def test_two_requests_of_an_unknown_draft_probe_the_cheapest_first() -> None:
     states = [Running(A, 10) for _ in range(4)]
-    chosen = np.array([5, 5, 5, 5])
+    chosen = [5, 5, 5, 5]
     one = explorer()
     assert one.explore(0, prices(costs(), [9, 2, 7, 3]), known({}, {}), states, [8, 8, 8, 8], chosen) == {A}
-    assert chosen.tolist() == [0, 2, 0, 2]  # the length with the least cost per trial; the others wait
+    assert chosen == [0, 2, 0, 2]  # the length with the least cost per trial; the others wait
     assert [state.exploring for state in states] == [False, True, False, True]
     assert one.probe_ms == pytest.approx(0.5 * 4)
-    chosen[:] = 5
+    chosen[:] = [5] * 4
     assert one.explore(0, prices(costs(), [9, 2, 7, 3]), known({}, {}), states, [8, 1, 8, 8], chosen) == {A}
-    assert chosen.tolist() == [0, 1, 0, 2]  # no longer than what the request may still have
+    assert chosen == [0, 1, 0, 2]  # no longer than what the request may still have
 
 
 def test_without_money_an_unknown_draft_waits() -> None:
     one = explorer(elapsed=0.0)
     one.prober.account.spent = HEAD_START * 1.0
-    states, chosen = [Running(A, 10)], np.array([5])
+    states, chosen = [Running(A, 10)], [5]
     assert one.explore(0, prices(costs(), [1]), known({}, {}), states, [8], chosen) == {A}
-    assert chosen.tolist() == [0]
+    assert chosen == [0]
     assert (states[0].exploring, one.probe_ms) == (False, 0.0)
 
 
 def test_a_known_draft_that_pays_is_left_alone_and_one_that_does_not_is_probed_when_due() -> None:
     seen = known({A: 9.0, B: 1.0}, {A: COLD_TRIALS, B: COLD_TRIALS}, anything=2 * COLD_TRIALS)
     states = [Running(A, 10), Running(B, 10), Running(B, 10), Running(C, 10)]
-    chosen = np.array([4, 0, 0, 3])
+    chosen = [4, 0, 0, 3]
     one, tops = explorer(), [8, 8, 8, 8]
     made = prices(costs(), [1, 6, 5, 1])
     one.prober.works(B, 0)
     assert one.explore(SHORTEST - 1, made, seen, states, tops, chosen) == set()
-    assert chosen.tolist() == [4, 0, 0, 3]  # C is new, but drafts pay here, so it may draft as planned
+    assert chosen == [4, 0, 0, 3]  # C is new, but drafts pay here, so it may draft as planned
     assert one.probe_ms == 0.0
     assert one.explore(SHORTEST, made, seen, states, tops, chosen) == set()
-    assert chosen.tolist() == [4, 0, 2, 3]  # one request, the one with least to read
+    assert chosen == [4, 0, 2, 3]  # one request, the one with least to read
     assert one.probe_ms == pytest.approx(1.0)
     assert one.prober.pause(A).last == SHORTEST
 
@@ -180,47 +179,47 @@ def test_a_known_draft_that_pays_is_left_alone_and_one_that_does_not_is_probed_w
 def test_each_program_is_judged_by_its_own_evidence() -> None:
     """A failed lately; B failed long ago; nothing is known of C; D is not known well and cannot pay any more."""
     seen = known({A: 1.0, B: 1.0}, {A: COLD_TRIALS, B: COLD_TRIALS, D: COLD_TRIALS - 1})
-    states, chosen = [Running(key, 10) for key in (A, B, C, D)], np.array([0, 0, 5, 5])
+    states, chosen = [Running(key, 10) for key in (A, B, C, D)], [0, 0, 5, 5]
     one = explorer()
     one.prober.works(A, 100)
     assert one.explore(110, prices(costs(), [1, 1, 1, 1]), seen, states, [8, 8, 8, 8], chosen) == {C}
-    assert chosen.tolist() == [0, 2, 2, 2]
+    assert chosen == [0, 2, 2, 2]
     assert [state.exploring for state in states] == [False, True, True, True]
 
 
 def test_what_is_known_of_all_programs_lets_a_new_one_draft_at_once() -> None:
     for anything, expected in ((COLD_TRIALS, [5]), (COLD_TRIALS - 0.1, [2])):
-        states, chosen = [Running(C, 10)], np.array([5])
+        states, chosen = [Running(C, 10)], [5]
         explorer().explore(0, prices(costs(), [1]), known({}, {}, anything), states, [8], chosen)
-        assert chosen.tolist() == expected
+        assert chosen == expected
 
 
 def test_requests_without_a_draft_to_ask_do_not_probe() -> None:
     states = [Running(A, 10), Running(A, 10), Running(A, 10)]
-    chosen = np.array([0, 3, 0])
+    chosen = [0, 3, 0]
     made = prices(costs(), [1, 1, 1], free=[0, 3, 0])
     assert explorer().explore(0, made, known({}, {}), states, [0, 8, 8], chosen) == {A}
-    assert chosen.tolist() == [0, 3, 2]  # no room; guesses that were ready; the only one that can
+    assert chosen == [0, 3, 2]  # no room; guesses that were ready; the only one that can
 
 
 def test_the_cheapest_length_is_at_most_the_longest_probe_and_what_there_is() -> None:
-    states, chosen = [Running(A, 10)], np.array([0])
+    states, chosen = [Running(A, 10)], [0]
     made = prices(costs(), [1])
-    made.verify = np.array([1.0, 1.01, 1.02, 1.03, 1.04])
-    made.fixed = np.array([0.5, 0.01, 0.01, 0.01])
+    made.verify = [1.0, 1.01, 1.02, 1.03, 1.04]
+    made.fixed = [0.5, 0.01, 0.01, 0.01]
     explorer().explore(0, made, known({}, {}), states, [8], chosen)
-    assert chosen.tolist() == [3]
-    made.verify, made.fixed = np.array([1.0, 1.5, 1.55, 1.6]), np.array([0.2, 0.1, 0.1])
+    assert chosen == [3]
+    made.verify, made.fixed = [1.0, 1.5, 1.55, 1.6], [0.2, 0.1, 0.1]
     explorer().explore(0, made, known({}, {}), states, [8], chosen)
-    assert chosen.tolist() == [2]  # 0.7 a trial alone, 0.85 / 1.5 with a second guess, 1.0 / 1.75 with a third
-    made.verify, made.fixed = np.array([1.0, 1.1, 1.2, 1.9]), np.array([0.22, 0.1, 0.1])
+    assert chosen == [2]  # 0.7 a trial alone, 0.85 / 1.5 with a second guess, 1.0 / 1.75 with a third
+    made.verify, made.fixed = [1.0, 1.1, 1.2, 1.9], [0.22, 0.1, 0.1]
     explorer().explore(0, made, known({}, {}), states, [8], chosen)
-    assert chosen.tolist() == [1]  # 0.32 a trial alone, 0.52 / 1.5 with a second guess
-    made.verify = np.array([1.0, 1.01, 1.02, 1.03, 1.04])
-    made.fixed = np.array([0.5, 0.01, 0.01, 0.01])
-    made.slots.survival = np.zeros((1, 2))
+    assert chosen == [1]  # 0.32 a trial alone, 0.52 / 1.5 with a second guess
+    made.verify = [1.0, 1.01, 1.02, 1.03, 1.04]
+    made.fixed = [0.5, 0.01, 0.01, 0.01]
+    made.slots.survival = [[0.0, 0.0]]
     explorer().explore(0, made, known({}, {}), states, [8], chosen)
-    assert chosen.tolist() == [2]
+    assert chosen == [2]
 
 
 def test_what_a_probe_cost_is_booked_less_what_it_gained() -> None:

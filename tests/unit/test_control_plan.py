@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from sgl_spec.control.base import RequestRound, RequestView, RoundRecord
@@ -11,11 +10,8 @@ from sgl_spec.control.plan import AHEAD, Prices, Slots, best, reading
 
 
 def slots_of(survival):
-    survival = np.array(survival)
-    batch = len(survival)
-    return Slots(
-        survival, np.ones(survival.shape), np.zeros(batch, dtype=int), np.ones(batch), np.ones(batch), np.zeros(batch)
-    )
+    batch, positions = len(survival), len(survival[0])
+    return Slots(survival, [[1.0] * positions] * batch, [0] * batch, [1.0] * batch, [1.0] * batch, [0.0] * batch)
 
 
 def flat_costs(plain, row):
@@ -46,31 +42,30 @@ def test_what_was_missed_is_read_for_the_rounds_to_come(pending, to_come, tokens
 def test_equal_requests_are_served_in_their_order():
     """Forty alike; a pass over more than sixty guesses is beyond the kernel's step."""
     prices = Prices(flat_costs(10.0, 0.01), slots_of([[0.8, 0.5]] * 40))
-    prices.verify[61:] += 1000.0
-    assert best(prices)[0].tolist() == [2] * 20 + [1] * 20
+    prices.verify[61:] = [ms + 1000.0 for ms in prices.verify[61:]]
+    assert best(prices)[0] == [2] * 20 + [1] * 20
 
 
 def test_no_gain_is_no_reason_to_draft():
     """Two tokens at double the price are as fast as one."""
     chosen, value = best(Prices(flat_costs(8.0, 8.0), slots_of([[1.0]])))
-    assert (chosen.tolist(), value.tokens, value.ms) == ([0], 1.0, 8.0)
-    assert chosen.dtype == np.int64
-    assert best(Prices(flat_costs(8.0, 7.9), slots_of([[1.0]])))[0].tolist() == [1]
+    assert (chosen, value.tokens, value.ms) == ([0], 1.0, 8.0)
+    assert type(chosen[0]) is int
+    assert best(Prices(flat_costs(8.0, 7.9), slots_of([[1.0]])))[0] == [1]
 
 
 def test_two_of_many_requests_do_not_run_ahead():
     """Guesses of two among sixteen would raise the sum of tokens, and slow fourteen."""
     cost = CostModel()
     cost.verify.theta, cost.verify.count = [18.0, 1.8, 2.4, 0.0, 0.0, 0.0], 9
-    survival = np.zeros((16, 4))
-    survival[:2] = [0.95, 0.9, 0.86, 0.81]
-    slots = Slots(survival, np.ones((16, 4)), np.full(16, 4), np.ones(16), np.ones(16), np.zeros(16))
+    survival = [[0.95, 0.9, 0.86, 0.81]] * 2 + [[0.0] * 4] * 14
+    slots = Slots(survival, [[1.0] * 4] * 16, [4] * 16, [1.0] * 16, [1.0] * 16, [0.0] * 16)
     prices = Prices(cost, slots)
-    ahead = np.array([3, 3] + [0] * 14)
-    tokens = 16 + 2 * survival[0, :3].sum()
+    ahead = [3, 3] + [0] * 14
+    tokens = 16 + 2 * sum(survival[0][:3])
     assert tokens / prices.worth(ahead).ms > 16 / prices.plain
     assert prices.worth(ahead).rate < 16 / prices.plain
-    assert not best(prices)[0].any()
+    assert not any(best(prices)[0])
 
 
 def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
@@ -80,9 +75,8 @@ def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
         model.observe(RoundRecord([RequestRound("a", 0, 0)] * 2, 2, 20.0, 20.5))
         drafts = {"draft_ms": 400.0, "draft_steps": 1, "draft_rows": 1, "catchup_ms": 400.0, "catchup_tokens": 2}
         model.observe(RoundRecord([RequestRound("a", 1, 0)] * 2, 4, 21.0, 821.5, **drafts))
-    survival = np.array([[0.6, 0.5], [0.9, 0.0]])
-    slots = Slots(survival, np.ones((2, 2)), np.array([2, 0]), np.array([1, 1]), np.array([1, 1]), np.zeros(2))
+    slots = Slots([[0.6, 0.5], [0.9, 0.0]], [[1.0, 1.0]] * 2, [2, 0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0])
     chosen, value = best(Prices(model, slots))
-    assert chosen.tolist() == [2, 0]
+    assert chosen == [2, 0]
     assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))
-    assert value.rate > Prices(model, slots).worth(np.array([2, 1])).rate
+    assert value.rate > Prices(model, slots).worth([2, 1]).rate

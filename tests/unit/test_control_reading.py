@@ -1,6 +1,5 @@
 """A draft must read what it has missed before its first guess: who pays for that, and when it is asked at all."""
 
-import numpy as np
 import pytest
 
 from sgl_spec.control.base import Offer, RequestRound, RoundRecord
@@ -13,41 +12,41 @@ from tests.unit.test_control_throughput import controller, play, view
 
 
 def test_a_long_prompt_is_read_for_a_probe_once_and_then_as_the_share_of_time_allows() -> None:
-    one, states, chosen = explorer(elapsed=0.0), [Running(A, 10), Running(A, 10)], np.array([5, 5])
+    one, states, chosen = explorer(elapsed=0.0), [Running(A, 10), Running(A, 10)], [5, 5]
     made = prices(costs(), [900, 800], backlog={0: 40.0, 1: 30.0})
     assert one.explore(0, made, known({}, {}), states, [8, 8], chosen) == {A}
-    assert chosen.tolist() == [2, 2]  # the first reading is free, and both are asked at once
+    assert chosen == [2, 2]  # the first reading is free, and both are asked at once
     assert (one.prober.reads.spent, one.probe_ms) == (pytest.approx(70.0), pytest.approx(2.0))
     one.prober.passed(27_999.0)
     assert one.explore(1, made, known({}, {}), states, [8, 8], chosen) == {A}
-    assert chosen.tolist() == [0, 0]
+    assert chosen == [0, 0]
     assert [state.waits for state in states] == [True, True]  # no plan is needed to find that out again
     made.backlog_ms = lambda i: [4.1, 4.0][i]  # both have read most of it; more than four plain rounds is long
     assert one.explore(2, made, known({}, {}), states, [8, 8], chosen) == {A}
-    assert chosen.tolist() == [0, 2]
+    assert chosen == [0, 2]
     assert [state.waits for state in states] == [False, False]
     assert (one.prober.reads.spent, one.probe_ms) == (pytest.approx(70.0), pytest.approx(1.0 + 4.0))
     one.prober.passed(2.0)
     assert one.prober.account.elapsed == one.prober.reads.elapsed == 28_001.0
     made.backlog_ms = lambda i: 40.0
     assert one.explore(3, made, known({}, {}), states, [8, 8], chosen) == {A}
-    assert chosen.tolist() == [2, 2]
+    assert chosen == [2, 2]
 
 
 def test_a_draft_that_did_not_pay_reads_no_long_prompt_to_be_probed() -> None:
     seen, one = known({A: 1.0}, {A: COLD_TRIALS}), explorer(elapsed=100.0)
     one.prober.reads.spent = 1.0
-    states, chosen = [Running(A, 10), Running(A, 10)], np.array([0, 0])
+    states, chosen = [Running(A, 10), Running(A, 10)], [0, 0]
     assert (
         one.explore(SHORTEST, prices(costs(), [900, 950], backlog={0: 40.0, 1: 40.0}), seen, states, [8, 8], chosen)
         == set()
     )
-    assert chosen.tolist() == [0, 0]
+    assert chosen == [0, 0]
     assert (
         one.explore(SHORTEST, prices(costs(), [900, 950], backlog={0: 40.0, 1: 1.0}), seen, states, [8, 8], chosen)
         == set()
     )
-    assert chosen.tolist() == [0, 2]
+    assert chosen == [0, 2]
 
 
 def test_no_share_no_probe() -> None:
@@ -91,9 +90,7 @@ def test_requests_with_long_prompts_do_not_pay_for_reading_them_one_by_one():
 
 def test_what_a_draft_has_missed_counts_apart_from_this_rounds_share():
     model = model_with_costs()
-    slots = Slots(
-        np.ones((1, 2)), np.ones((1, 2)), np.zeros(1, int), np.array([3.0]), np.array([43.0]), np.array([2.0])
-    )
+    slots = Slots([[1.0, 1.0]], [[1.0, 1.0]], [0], [3.0], [43.0], [2.0])
     assert Prices(model, slots).backlog_ms(0) == pytest.approx(
         40 * (model.catchup_ms(1.0, 2.0) - model.catchup_ms(0.0))
     )

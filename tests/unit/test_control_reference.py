@@ -157,8 +157,8 @@ def test_acceptance_by_hand():
     """One round of evidence: request over program over everything, each the prior of the next."""
     model, key = Acceptance(4), ("code", 0)
     a, going = model.of(["r"], [key])
-    assert a.tolist() == [pytest.approx(FRESH)]
-    assert going.tolist() == [pytest.approx(GOING)]
+    assert a == [pytest.approx(FRESH)]
+    assert going == [pytest.approx(GOING)]
     model.learn([Evidence("r", key, 4, 3, 3, 2)])
     hits, tried = [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]
     everything = estimate(hits, tried, sum(FRESH[:3]), FRESH, Level(0.9995, 3.0, 1.0))
@@ -166,40 +166,44 @@ def test_acceptance_by_hand():
     program = estimate(hits, tried, sum(FRESH[:3]), everything, PROGRAM)
     request = estimate(hits, tried, sum(FRESH[:3]), program, REQUEST)
     a, going = model.of(["r"], [key])
-    assert a[0].tolist() == pytest.approx(request)
+    assert a[0] == pytest.approx(request)
     made, decided = [1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]
-    assert going[0].tolist() == pytest.approx(estimate(made, decided, sum(GOING), GOING, PROGRAM))
+    assert going[0] == pytest.approx(estimate(made, decided, sum(GOING), GOING, PROGRAM))
     assert model.asked(key) == 1.0
     assert model.asked(("other", 0)) == 0.0
     other, _ = model.of(["s"], [("other", 0)])
-    assert other[0].tolist() == pytest.approx(everything)
+    assert other[0] == pytest.approx(everything)
     model.learn([Evidence("s", ("shy", 0), 2, 0, 0, 0)])  # asked for two, the draft was too unsure for one
     assert (model.programs.seen(("shy", 0)), model.asked(("shy", 0))) == ((0.0, 0.0), 1.0)
 
 
 def test_evidence_fades_by_rounds_and_depth_counts_what_is_left():
     table = Table(3, Level(0.5, 1.0, 1.0))
-    row = np.array([table.row("a")])
-    prior = np.full((1, 3), 0.5)
-    table.learn(row, np.array([[4.0, 2.0, 0.0]]), np.array([[8.0, 4.0, 2.0]]), prior, 1)
-    assert (table.seen("a"), table.depth("a"), table.expected[0]) == ((4.0, 8.0), 3, 7.0)
-    table.learn(row, np.zeros((1, 3)), np.zeros((1, 3)), prior, 2)
-    assert (table.seen("a"), table.depth("a"), table.expected[0]) == ((1.0, 2.0), 1, 1.75)
+    row, prior = table.row("a"), [0.5] * 3
+    assert table.row("a") is row
+    table.learn(row, [4.0, 2.0, 0.0], [8.0, 4.0, 2.0], prior, 1)
+    assert (table.seen("a"), table.depth("a"), row.expected) == ((4.0, 8.0), 3, 7.0)
+    table.learn(row, [0.0] * 3, [0.0] * 3, prior, 2)
+    assert (table.seen("a"), table.depth("a"), row.expected) == ((1.0, 2.0), 1, 1.75)
+    assert (row.hits, row.trials) == ([1.0, 0.5, 0.0], [2.0, 1.0, 0.5])
     assert (table.seen("b"), table.depth("b")) == ((0.0, 0.0), 0)
     table.drop("b")
     table.drop("a")
-    assert table.free == [0]
-    assert table.row("c") == 0
-    assert (table.seen("c"), table.expected[0]) == ((0.0, 0.0), 0.0)
-    assert [table.row(key) for key in "de"] == [1, 2]
-    table.drop("c")
-    assert table.row("f") == 0  # not the row of another
+    assert table.rows == {}
+    fresh = table.row("a")
+    assert (table.seen("a"), fresh.hits, fresh.trials, fresh.expected) == ((0.0, 0.0), [0.0] * 3, [0.0] * 3, 0.0)
+    others = [table.row(key) for key in "de"]
+    table.drop("a")
+    assert not any(table.row("f") is other for other in others)  # not the row of another
+    assert list(table.rows) == ["d", "e", "f"]
 
 
 def test_tables_grow_and_bounded_ones_forget_the_least_recent():
     table = Table(2, PROGRAM)
-    assert [table.row(n) for n in range(20)] == list(range(20))
-    assert table.hits.shape == table.trials.shape == (32, 2)
+    rows = [table.row(n) for n in range(20)]
+    assert list(table.rows.values()) == rows
+    assert len({id(part) for row in rows for part in (row.hits, row.trials)}) == 40  # no two share a list
+    assert all(len(row.hits) == len(row.trials) == 2 for row in rows)
     small = Table(2, PROGRAM, most=2)
     small.row("a"), small.row("b"), small.row("a"), small.row("c")
     assert list(small.rows) == ["a", "c"]
@@ -238,13 +242,13 @@ def price(model, slots, chosen):
     batch = len(slots.survival)
     mean = sum(slots.context) / batch
     rows = own = 0.0
-    tokens = batch * math.prod(1 + slots.survival[i, :k].sum() for i, k in enumerate(chosen)) ** (1 / batch)
+    tokens = batch * math.prod(1 + sum(slots.survival[i][:k]) for i, k in enumerate(chosen)) ** (1 / batch)
     paid = {}
     for i, k in enumerate(chosen):
         for j in range(k):
-            rows += slots.reach[i, j]
-            own += slots.reach[i, j] * (model.row_ms(slots.context[i]) - model.row_ms(mean))
-            runs = 1.0 if j == 0 else slots.reach[i, j]
+            rows += slots.reach[i][j]
+            own += slots.reach[i][j] * (model.row_ms(slots.context[i]) - model.row_ms(mean))
+            runs = 1.0 if j == 0 else slots.reach[i][j]
             turn = j - slots.free[i]
             if turn < 0:
                 continue
@@ -265,8 +269,8 @@ def price(model, slots, chosen):
 def random_slots(rng, batch, positions, *, early_stop):
     survival = rng.uniform(0.1, 0.95, (batch, positions)).cumprod(axis=1)
     reach = rng.uniform(0.8, 1.0, (batch, positions)).cumprod(axis=1) if early_stop else np.ones((batch, positions))
-    free = rng.integers(0, 3, batch)
-    return Slots(survival * reach, reach, free, *rng.integers(1, 4, (2, batch)), rng.uniform(0.1, 3.0, batch))
+    free, texts, context = rng.integers(0, 3, batch), rng.integers(1, 4, (2, batch)), rng.uniform(0.1, 3.0, batch)
+    return Slots((survival * reach).tolist(), reach.tolist(), free.tolist(), *texts.tolist(), context.tolist())
 
 
 @pytest.mark.parametrize("early_stop", [False, True])
@@ -279,11 +283,11 @@ def test_prices_slot_by_slot_and_the_best_of_all_allocations(early_stop):
         rates = {}
         for chosen in itertools.product(range(4), repeat=2):
             tokens, ms = price(model, slots, chosen)
-            value = prices.worth(np.array(chosen))
+            value = prices.worth(chosen)
             assert (value.tokens, value.ms) == (pytest.approx(tokens), pytest.approx(ms)), chosen
             rates[chosen] = tokens / ms
         found, value = best(prices)
-        assert value.rate == pytest.approx(rates[tuple(found.tolist())], rel=1e-9 if not early_stop else 0.05)
-        lost.append(max(rates.values()) / rates[tuple(found.tolist())] - 1)
+        assert value.rate == pytest.approx(rates[tuple(found)], rel=1e-9 if not early_stop else 0.05)
+        lost.append(max(rates.values()) / rates[tuple(found)] - 1)
     assert max(lost) < 0.06
     assert np.mean(lost) < 0.01
