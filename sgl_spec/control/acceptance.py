@@ -202,8 +202,7 @@ class Acceptance:
 
 def _judged(evidence: Sequence[Evidence], width: int) -> tuple[list[int], list[int]]:
     """Hits and trials per position."""
-    *_, tried, accepted = zip(*evidence, strict=True)
-    return _reached(accepted, width), _reached(tried, width)
+    return _reached([item.accepted for item in evidence], width), _reached([item.tried for item in evidence], width)
 
 
 def _made(evidence: Sequence[Evidence], width: int) -> tuple[list[int], list[int]]:

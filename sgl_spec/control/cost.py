@@ -224,18 +224,17 @@ class CostModel:
         return self._ratios(batch, extra)[extra] if known is None else known.factor
 
     def _ratios(self, batch: int, most: int) -> list[float]:
-        """Of 0..most guesses: of shapes that were run, and of others what their neighbours at this batch size say."""
+        """Of 0..most guesses at least: of shapes that were run, else what their neighbours at this batch size say."""
         shapes = sorted(self.shapes.get(batch, {}).items())
         if not shapes:
             return [1.0] * (most + 1)
-        ratios = [shapes[0][1].factor] * shapes[0][0]
+        ratios = [shapes[0][1].factor] * min(shapes[0][0], most + 1)
         for (left, low), (right, high) in pairwise(shapes):
             ratios.append(low.factor)
             if right - left > 1:
                 slope = (high.factor - low.factor) / (right - left)
                 ratios += [low.factor + slope * step for step in range(1, min(right, most + 1) - left)]
-        ratios += [shapes[-1][1].factor] * (most + 1 - len(ratios))
-        return ratios[: most + 1]
+        return ratios + [shapes[-1][1].factor] * (most + 1 - len(ratios))
 
     def _observe_shape(self, batch: int, extra: int, ratio: float) -> None:
         """Remember measured / straight line; the least recently run shapes and batch sizes are dropped."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sgl_spec.control.base import RequestRound, RoundRecord
-from sgl_spec.control.cost import RECENT, SHAPES, CostModel, Line
+from sgl_spec.control.cost import RECENT, SHAPES, CostModel, Line, Shape
 
 
 def round_of(batch, extra, verify, **values):
@@ -237,6 +237,15 @@ def test_a_shape_that_was_never_run_is_priced_like_its_neighbours():
     assert model.verify_ms(16, 5) == pytest.approx(model.verify((1.0, 16.0, 5.0, 1.0, 0.0, 0.0)) * halfway)
     assert model.verify_curve(16, 30) == pytest.approx([model.verify_ms(16, extra) for extra in range(31)])
     assert model.verify_ms(3, 5) == pytest.approx(model.verify((1.0, 3.0, 5.0, 1.0, 0.0, 0.0)))  # no neighbours
+
+
+def test_a_shape_far_beyond_those_asked_for_is_no_reason_to_fill_the_gap():
+    model = CostModel()
+    model.shapes[1] = {10**12: Shape([0.8]), 2: Shape([0.0]), 10**12 - 4: Shape([0.4])}
+    assert model.verify_curve(1, 4) == pytest.approx([model.verify_ms(1, extra) for extra in range(5)])
+    assert model.verify_ms(1, 4) == pytest.approx(model.verify((1.0, 1.0, 4.0, 1.0, 0.0, 0.0)))
+    model.shapes[2] = {10**12: Shape([0.8])}
+    assert model.verify_ms(2, 4) == pytest.approx(model.verify((1.0, 2.0, 4.0, 1.0, 0.0, 0.0)) * math.exp(0.4))
 
 
 def test_what_drafting_adds_outside_the_models_is_learnt_apart_from_plain_rounds():

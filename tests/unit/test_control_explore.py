@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sgl_spec.config import RequestOptions
+from sgl_spec.control import explore
 from sgl_spec.control.acceptance import MAX_PROGRAMS
 from sgl_spec.control.base import Offer, RequestView
 from sgl_spec.control.cost import CostModel
@@ -200,6 +201,23 @@ def test_requests_without_a_draft_to_ask_do_not_probe() -> None:
     made = prices(costs(), [1, 1, 1], free=[0, 3, 0])
     assert explorer().explore(0, made, known({}, {}), states, [0, 8, 8], chosen) == {A}
     assert chosen == [0, 3, 2]  # no room; guesses that were ready; the only one that can
+
+
+def test_drafts_are_judged_at_the_mean_length_of_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(explore, "hopeless", lambda cost, seen, *rest: bool(asked.append(rest)))
+    made = prices(costs(), [1, 1])
+    made.slots.context = [3.0, 1.0]
+    explorer().explore(0, made, known({}, {}), [Running(A, 10), Running(B, 10)], [8, 8], [0, 0])
+    assert asked == [(A, 2.0, 2), (B, 2.0, 2)]
+
+
+@pytest.mark.parametrize(("backlog", "expected"), [(7.9, [2]), (8.1, [0])])
+def test_what_is_long_to_read_is_so_by_plain_rounds(backlog: float, expected: list[int]) -> None:
+    one, chosen, made = explorer(elapsed=0.0), [0], prices(costs(), [900], backlog={0: backlog})
+    one.prober.reads.spent, made.plain = 1.0, 8.0 / HEAD_START
+    one.explore(0, made, known({}, {}), [Running(A, 10)], [8], chosen)
+    assert chosen == expected
 
 
 def test_the_cheapest_length_is_at_most_the_longest_probe_and_what_there_is() -> None:

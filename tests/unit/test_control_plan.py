@@ -4,9 +4,12 @@ import math
 
 import pytest
 
-from sgl_spec.control.base import RequestRound, RequestView, RoundRecord
+from sgl_spec.control.acceptance import COLD, COLD_DEEPER, GOES_DEEPER, GOES_ON
+from sgl_spec.control.base import Offer, RequestRound, RequestView, RoundRecord
 from sgl_spec.control.cost import CostModel
+from sgl_spec.control.explore import Running
 from sgl_spec.control.plan import AHEAD, Prices, Slots, best, reading
+from sgl_spec.control.throughput import ThroughputController
 
 
 def slots_of(survival):
@@ -54,6 +57,11 @@ def test_no_gain_is_no_reason_to_draft():
     assert best(Prices(flat_costs(8.0, 7.9), slots_of([[1.0]])))[0] == [1]
 
 
+def test_a_fast_device_drafts_like_a_slow_one_but_no_round_takes_no_time():
+    assert best(Prices(flat_costs(0.2, 0.01), slots_of([[0.9]])))[0] == [1]
+    assert best(Prices(flat_costs(8.0, -8.0), slots_of([[0.9]])))[0] == [0]  # not to be believed
+
+
 def test_two_of_many_requests_do_not_run_ahead():
     """Guesses of two among sixteen would raise the sum of tokens, and slow fourteen."""
     cost = CostModel()
@@ -80,3 +88,24 @@ def test_free_slots_are_taken_alone_where_drafting_does_not_pay():
     assert chosen == [2, 0]
     assert value.tokens == pytest.approx(2 * math.sqrt(1 + 0.6 + 0.5))
     assert value.rate > Prices(model, slots).worth([2, 1]).rate
+    slots.survival[0][1], slots.free[0] = 0.0, 1  # a single one is ready
+    assert best(Prices(model, slots))[0] == [1, 0]
+
+
+def test_slots_of_a_round_by_hand():
+    """The model's guesses stand behind what is ready; past the limit there is nothing. Requests of a program share."""
+    part = ThroughputController(4)
+    a, b = [COLD, *[COLD_DEEPER] * 3], [GOES_ON, *[GOES_DEEPER] * 3]  # before anything was seen
+    views = [
+        RequestView("a", 3, offers=[Offer("cache", 0.8), Offer("cache", 0.7)], pending=5, context=2000, to_come=8),
+        RequestView("b", 1, offers=[Offer("cache", 0.8), Offer("cache", 0.7)], context=500),
+        RequestView("c", 8, pending=7),
+    ]
+    slots = part._slots(views, [Running(("", 0), 10)] * 3, [3, 1, 4])
+    assert slots.reach[0] == pytest.approx([1.0, 1.0, b[0], 0.0])
+    assert slots.survival[0] == pytest.approx([0.8, 0.56, 0.56 * a[0] * b[0], 0.0])
+    assert (slots.reach[1], slots.survival[1]) == ([1.0, 0.0, 0.0, 0.0], [0.8, 0.0, 0.0, 0.0])
+    assert slots.reach[2] == pytest.approx([math.prod(b[: n + 1]) for n in range(4)])
+    assert slots.survival[2] == pytest.approx([math.prod([*a[: n + 1], *b[: n + 1]]) for n in range(4)])
+    assert (slots.free, slots.pending, slots.unread) == ([2, 1, 0], [2.0, 1.0, 7.0], [5.0, 1.0, 7.0])
+    assert slots.context == [2.0, 0.5, 0.0]
