@@ -28,7 +28,7 @@ class GreedyHead:
         if isinstance(module, str) or head.native is None or head.has_bias or head.storage == "int8":
             return
         whole = weight.detach().to(torch.bfloat16 if head.storage == "bf16" else weight.dtype).contiguous()
-        self.native = module.GreedyHead(whole.data_ptr(), whole.dtype == torch.bfloat16, head.native)
+        self.native = module.GreedyHead(whole.data_ptr(), whole.dtype == torch.bfloat16, head.native, MOST_ROWS)
 
     @property
     def memory_bytes(self) -> int:
@@ -38,7 +38,7 @@ class GreedyHead:
     def best(self, x: torch.Tensor) -> list[int]:
         """[rows, K] fp32 → the index of each row's largest output, the lowest among equals."""
         rows = as_rows(x, self.head.in_features)
-        if self.native is None or len(rows) > MOST_ROWS:
+        if self.native is None:
             return argmax(self.head(rows))
         found: list[int] = self.native.best(rows.data_ptr(), self.head.in_features, len(rows))
         return found

@@ -1,14 +1,17 @@
 """The forward of a Llama-family model in one call of the C++ kernels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from sgl_spec.cpu.build import load
+from sgl_spec.cpu.greedy import GreedyHead
 from sgl_spec.cpu.linear import PackedLinear
 from sgl_spec.errors import ConfigError
 
 NONE = 0  # the address of a tensor that a layer does not have
+Span = tuple[int, int, list[int]]  # request row, first position, ids
 
 
 @dataclass(frozen=True)
@@ -108,54 +111,57 @@ class LlamaForward:
 
     __call__ = forward
 
+    def states(self, spans: Sequence[Span], req_to_token: torch.Tensor) -> torch.Tensor:
+        """As `forward`, of all tokens of the spans; slots are those in `req_to_token`.
+
+        A span is (row, start, ids): a request's tokens at positions start, start + 1, ... Lists and numbers go to the
+        kernels as they are: after a forward has pushed all else out of the caches, each tensor operation is slow.
+        """
+        out = torch.empty(sum(len(ids) for _, _, ids in spans), self.hidden)
+        self._native.states(spans, req_to_token.data_ptr(), req_to_token.stride(0), out.data_ptr())
+        return out
+
+    def best(self, spans: Sequence[Span], req_to_token: torch.Tensor, head: GreedyHead) -> list[int]:
+        """The index of the head's largest output after each token of the spans, as `GreedyHead.best`."""
+        self._check(head.head)
+        if head.native is None:
+            return head.best(self.states(spans, req_to_token))
+        found: list[int] = self._native.best(spans, req_to_token.data_ptr(), req_to_token.stride(0), head.native)
+        return found
+
     def greedy_chains(
         self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        slots: torch.Tensor,
-        rows: torch.Tensor,
+        spans: Sequence[Span],
         req_to_token: torch.Tensor,
         head: PackedLinear,
-        orders: list[tuple[int, int, float, float]],
+        orders: list[tuple[int, float, float]],
         token_ids: torch.Tensor | None = None,
     ) -> tuple[list[list[int]], list[list[float]], float]:
-        """Draft a greedy chain for each order in one call: (tokens, their probabilities under this model, seconds).
+        """Draft a greedy chain behind each span in one call: (tokens, their probabilities under this model, seconds).
 
         The seconds are those of the first forward, its logits included.
 
-        One forward over the given tokens (as in `forward`), then one per further token over the requests that
-        still go on; the new tokens' keys go to the slots that `req_to_token` already names for their positions.
+        One forward over the spans (as in `states`), then one per further token over the requests that still go on;
+        the new tokens' keys go to the slots that `req_to_token` already names for their positions.
 
         Args:
             head: logits of the hidden state. token_ids: int64 [N], the token of each of its rows; None: the row.
-            orders: per request (index of its last token in `ids`, most tokens, stop_below, go_on): its chain
-                ends before the token with which the product of the probabilities falls below `stop_below`,
-                or after the one with which it falls below `go_on`.
+            orders: per span (most tokens, stop_below, go_on): its chain ends before the token with which the
+                product of the probabilities falls below `stop_below`, or after the one with which it falls below
+                `go_on`.
         """
-        if head.native is None or head.in_features != self.hidden:
-            raise ConfigError(f"the head takes {head.in_features} inputs, the model has hidden size {self.hidden}")
-        most = max((count for _, count, _, _ in orders), default=0)
-        whole = [tensor.to(torch.int64).contiguous() for tensor in (ids, positions, slots, rows)]
-        tokens = torch.empty(len(orders), max(most, 1), dtype=torch.int64)
-        probabilities = torch.empty(len(orders), max(most, 1))
-        lengths = torch.empty(len(orders), dtype=torch.int64)
+        self._check(head)
         names = None if token_ids is None else token_ids.to(torch.int64).contiguous()
-        first_s: float = self._native.chain(
-            *(tensor.data_ptr() for tensor in whole),
-            ids.shape[0],
+        chains: tuple[list[list[int]], list[list[float]], float] = self._native.chain(
+            spans,
             req_to_token.data_ptr(),
             req_to_token.stride(0),
             head.native,
             NONE if names is None else names.data_ptr(),
             orders,
-            tokens.shape[1],
-            tokens.data_ptr(),
-            probabilities.data_ptr(),
-            lengths.data_ptr(),
         )
-        kept = lengths.tolist()
-        return (
-            [row[:n] for row, n in zip(tokens.tolist(), kept, strict=True)],
-            [row[:n] for row, n in zip(probabilities.tolist(), kept, strict=True)],
-            first_s,
-        )
+        return chains
+
+    def _check(self, head: PackedLinear) -> None:
+        if head.native is None or head.in_features != self.hidden:
+            raise ConfigError(f"the head takes {head.in_features} inputs, the model has hidden size {self.hidden}")

@@ -9,7 +9,7 @@ from operator import mul
 
 import torch
 
-from sgl_spec.sglang_plugin.cpu_llama import FusedPass, last_rows
+from sgl_spec.sglang_plugin.cpu_llama import FusedPass
 from sgl_spec.sglang_plugin.passes import Span, StockPass
 from sgl_spec.verify.processors import Filters, target_probs
 from sgl_spec.verify.seeded import seeded_tokens
@@ -73,10 +73,8 @@ def greedy_chains(forward: FusedPass, orders: list[ChainOrder], hot_ids: torch.T
     """Draft all chains in one call of the fused kernels: as `draft_chains` does it pass by pass for greedy orders."""
     started = time.perf_counter()
     spans = [Span(order.pool_row, order.read, order.unread) for order in orders]
-    limits = [(row, o.count, o.stop_below, o.go_on) for row, o in zip(last_rows(spans), orders, strict=True)]
-    tokens, sure, first_s = forward.fused.greedy_chains(
-        *forward.inputs(spans), forward.req_to_token, forward.head, limits, hot_ids
-    )
+    limits = [(order.count, order.stop_below, order.go_on) for order in orders]
+    tokens, sure, first_s = forward.fused.greedy_chains(spans, forward.req_to_token, forward.head, limits, hot_ids)
     # A pass followed each guess but one that completed its chain, or with which the draft was too unsure to go on.
     steps = [
         len(said) - (bool(said) and (len(said) == order.count or math.prod(own) < order.go_on))

@@ -84,7 +84,7 @@ def install_if_asked() -> None:
     clock = Clock(path)
     forwards: tuple[tuple[type, tuple[str, ...]], ...] = (
         (ModelRunner, ("forward",)),
-        (LlamaForward, ("forward", "__call__", "greedy_chains")),
+        (LlamaForward, ("forward", "__call__", "states", "best", "greedy_chains")),
         (PackedLinear, ("forward", "__call__")),
         (GreedyHead, ("best",)),
     )

@@ -3,17 +3,15 @@
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import torch
 from sglang.srt.runtime_context import get_parallel
 
-from sgl_spec.cpu.argmax import argmax
 from sgl_spec.cpu.build import load
 from sgl_spec.cpu.greedy import GreedyHead
 from sgl_spec.cpu.linear import PackedLinear, Storage
 from sgl_spec.cpu.llama import LayerWeights, LlamaForward
 from sgl_spec.sglang_plugin.cpu_linear import PACKED, packed_head
-from sgl_spec.sglang_plugin.passes import Slots, Span, StockPass
+from sgl_spec.sglang_plugin.passes import Span, StockPass
 
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM")
 
@@ -113,40 +111,15 @@ class FusedPass(StockPass):
         super().__init__(runner)
         self.fused, self.head = fused, head
         self.greedy: GreedyHead | None = None
-        self.last: tuple[list[Span], list[int]] | None = None  # what `inputs` told last, and its slots
 
     def logits(self, spans: list[Span], every_row: bool) -> torch.Tensor:
         """As `StockPass.logits`."""
-        hidden = self.fused(*self.inputs(spans), self.req_to_token)
+        hidden = self.fused.states(spans, self.req_to_token)
         return self.head(hidden if every_row else hidden[last_rows(spans)])
 
     def best(self, spans: list[Span]) -> list[int]:
-        """As `StockPass.best`, from a quarter of the head's bytes where it can."""
-        hidden = self.fused(*self.inputs(spans), self.req_to_token)
-        return argmax(self.head(hidden)) if self.greedy is None else self.greedy.best(hidden)
-
-    def slots(self, spans: list[Span]) -> Slots:
-        """As `StockPass.slots`; those of the last pass are at hand."""
-        return np.array(self.last[1]) if self.last is not None and self.last[0] is spans else super().slots(spans)
-
-    def inputs(self, spans: list[Span]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return ids, positions, slots and rows of all tokens, int64 [sum of lengths] each.
-
-        On lists: after a forward has pushed all else out of the caches, each small tensor operation is slow.
-        """
-        ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        rows: list[int] = []
-        for span in spans:
-            count = len(span.tokens)
-            ids += span.tokens
-            positions += range(span.start, span.start + count)
-            slots += self.held(span.pool_row, span.start, span.start + count).tolist()
-            rows += [span.pool_row] * count
-        self.last = spans, slots
-        at = torch.tensor([ids, positions, slots, rows])
-        return at[0], at[1], at[2], at[3]
+        """As `StockPass.best`, in one call of the kernels where it can."""
+        return super().best(spans) if self.greedy is None else self.fused.best(spans, self.req_to_token, self.greedy)
 
 
 def last_rows(spans: list[Span]) -> list[int]:

@@ -10,7 +10,7 @@ from sgl_spec.control.base import MODEL, Controller, RequestView
 from sgl_spec.sglang_plugin.chains import ChainOrder, Chains, draft_sampling
 from sgl_spec.sglang_plugin.draft_model import NoDraftModel
 from sgl_spec.sglang_plugin.drafters import Drafter
-from sgl_spec.sglang_plugin.passes import Slots, Span
+from sgl_spec.sglang_plugin.passes import Held, Span
 from sgl_spec.sglang_plugin.requests import Track
 
 
@@ -81,13 +81,14 @@ class Guesser:
         )
 
     def settle(
-        self, spans: list[Span], slots: Slots, tracks: list[Track], guessed: list[Guessed], accepted: list[int]
+        self, spans: list[Span], held: Held, tracks: list[Track], guessed: list[Guessed], accepted: list[int]
     ) -> None:
         """Note which positions the draft has now read: those it wrote whose tokens were committed.
 
-        `slots` [rows] are those of the `spans` that the target verified.
+        The target verified the `spans`, whose slots are `held`.
         """
-        self.draft_model.forget(slots)
+        for span in spans:
+            self.draft_model.forget(held(span.pool_row, span.start, span.start + len(span.tokens)))
         for span, known, g, right in zip(spans, tracks, guessed, accepted, strict=True):
             if known.drafting and known.read is not None and not isinstance(self.draft_model, NoDraftModel):
                 known.read = self.draft_model.commit(span.pool_row, known.read, span.start, g.tokens, right)

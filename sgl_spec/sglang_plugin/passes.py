@@ -4,8 +4,8 @@ A pass reads tokens at positions [start_i, start_i + len_i) of each request, wri
 that the scheduler reserved for these positions, and returns logits. Lengths may differ between requests.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from sgl_spec.cpu.argmax import argmax
 
 Slots = NDArray[np.integer[Any]]  # of KV pools, on the host
+Held = Callable[[int, int, int], Slots]  # as `StockPass.held`
 
 
-@dataclass(slots=True)
-class Span:
+class Span(NamedTuple):
     """The positions of one request that a pass reads: `tokens` at `start`, `start` + 1, ..."""
 
     pool_row: int  # the request's row in req_to_token
@@ -48,10 +48,6 @@ class StockPass:
         if self.table is not None:
             return self.table[pool_row, start:end]
         return self.req_to_token[pool_row, start:end].numpy(force=True)
-
-    def slots(self, spans: list[Span]) -> Slots:
-        """Return the KV slots of all positions, [sum of lengths]."""
-        return np.concatenate([self.held(s.pool_row, s.start, s.start + len(s.tokens)) for s in spans])
 
     def _forward_batch(self, spans: list[Span], every_row: bool) -> ForwardBatch:
         device = self.device

@@ -112,7 +112,7 @@ class SpecWorker(BaseSpecWorker):
             verdict = judge(batch, tracks, guessed, logits, self.draft_model.hot_ids, self.generator)
         verified = time.perf_counter()
 
-        self.guesser.settle(spans, self.verify_pass.slots(spans), tracks, guessed, verdict.accepted)
+        self.guesser.settle(spans, self.verify_pass.held, tracks, guessed, verdict.accepted)
         result = batch_result(batch, ends, [len(g.tokens) for g in guessed], logits, verdict)
         self.draft_model.verified((verified - verifying) * 1e3)
         self._observe(tracks, ends, guessed, chains, verdict.accepted, verified - verifying, started)

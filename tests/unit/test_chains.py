@@ -67,14 +67,3 @@ def test_the_best_tokens_are_those_of_the_logits(passes, rows):
     assert quick.best(spans) == quick.logits(spans, every_row=True).argmax(dim=-1).tolist()
     best = fused.logits(spans, every_row=True).argmax(dim=-1).tolist()
     assert fused.best(spans) == slow.best(spans) == best
-    assert fused.slots(spans).tolist() == slow.slots(spans).tolist()
-
-
-def test_the_slots_of_the_last_pass_are_those_of_its_positions(passes):
-    from sgl_spec.sglang_plugin.passes import Span
-
-    fused, slow = passes
-    spans, others = [Span(0, 3, [1, 2]), Span(1, 0, [3])], [Span(1, 5, [4, 5, 6])]
-    assert fused.logits(spans, every_row=True).shape == (3, 300)
-    for asked in (spans, others, spans):
-        assert fused.slots(asked).tolist() == slow.slots(asked).tolist()

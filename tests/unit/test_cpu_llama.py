@@ -5,6 +5,7 @@ import torch
 
 from sgl_spec.cpu import llama
 from sgl_spec.cpu.build import load
+from sgl_spec.cpu.greedy import MOST_ROWS, GreedyHead
 from sgl_spec.cpu.linear import PackedLinear, set_threads
 from sgl_spec.cpu.llama import LayerWeights, LlamaForward
 from sgl_spec.errors import ConfigError
@@ -110,6 +111,34 @@ def test_a_token_does_not_depend_on_its_company():
     assert torch.equal(mixed[3:], whole[20:25])
 
 
+def test_spans_are_tokens_at_their_positions_and_slots():
+    _, fused = toy(6, 2)
+    generator = torch.Generator().manual_seed(7)
+    first, second = (torch.randint(0, 300, (LENGTH,), generator=generator) for _ in range(2))
+    table = pool(2)
+    expected = [run(fused, table, row, ids, 0) for row, ids in ((0, first), (1, second))]
+    for layer in fused._kept[0]:
+        layer.keys.zero_(), layer.values.zero_()
+    fused.states([(1, 0, second[:9].tolist()), (0, 0, first[:4].tolist())], table)
+    found = fused.states([(0, 4, first[4:7].tolist()), (1, 9, second[9:10].tolist())], table)
+    assert torch.equal(found, torch.cat([expected[0][4:7], expected[1][9:10]]))
+
+
+@pytest.mark.parametrize("rows", [1, MOST_ROWS, MOST_ROWS + 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_best_tokens_are_those_of_the_head(rows, bias):
+    """With a bias there is no head in int8: the head itself decides."""
+    _, fused = toy(6, 2)
+    generator = torch.Generator().manual_seed(8)
+    weight = torch.randn(700, fused.hidden, generator=generator)
+    head = PackedLinear(weight, torch.randn(700, generator=generator) if bias else None)
+    greedy = GreedyHead(weight, head)
+    assert (greedy.native is None) == bias
+    spans = [(0, 0, torch.randint(0, 300, (rows,), generator=generator).tolist())]
+    table = pool(1)
+    assert fused.best(spans, table, greedy) == head(fused.states(spans, table)).argmax(dim=-1).tolist()
+
+
 def test_the_thread_count_changes_nothing():
     _, fused = toy(9, 3)
     ids = torch.randint(0, 300, (LENGTH,), generator=torch.Generator().manual_seed(4))
@@ -146,10 +175,8 @@ def test_greedy_chains_are_those_of_single_steps(hot):
     expected = [
         step_by_step(fused, head, names, table=table, row=r, ids=ids[r], read=read[r], count=counts[r]) for r in (0, 1)
     ]
-    at = torch.cat([torch.arange(read[r], len(ids[r])) for r in (0, 1)])
-    rows = torch.tensor([0, 0, 1])
-    inputs = (torch.cat([ids[r][read[r] :] for r in (0, 1)]), at, table[rows, at].long(), rows, table)
-    everything = [(1, counts[0], 0.0, 0.0), (2, counts[1], 0.0, 0.0)]
+    inputs = ([(r, read[r], ids[r][read[r] :].tolist()) for r in (0, 1)], table)
+    everything = [(counts[0], 0.0, 0.0), (counts[1], 0.0, 0.0)]
     tokens, probabilities, first_s = fused.greedy_chains(*inputs, head, everything, names if hot else None)
     assert first_s > 0.0
     for r in (0, 1):
@@ -160,9 +187,9 @@ def test_greedy_chains_are_those_of_single_steps(hot):
     for p in expected[0][1]:
         product *= p
         survivors += product >= stop
-    cut = fused.greedy_chains(*inputs, head, [(1, counts[0], stop, stop), (2, 0, 0.0, 0.0)], names if hot else None)
+    cut = fused.greedy_chains(*inputs, head, [(counts[0], stop, stop), (0, 0.0, 0.0)], names if hot else None)
     assert cut[0] == [expected[0][0][:survivors], []]
-    unsure = fused.greedy_chains(*inputs, head, [(1, counts[0], 0.0, stop), (2, 0, 0.0, 0.0)], names if hot else None)
+    unsure = fused.greedy_chains(*inputs, head, [(counts[0], 0.0, stop), (0, 0.0, 0.0)], names if hot else None)
     assert unsure[0] == [expected[0][0][: survivors + 1], []]  # the first one below is kept, none follows it
 
 
@@ -200,10 +227,12 @@ def test_shapes_without_a_fused_forward_are_one_sentence(changes, sentence):
 
 
 def test_a_head_of_another_width_and_no_kernels_are_one_sentence(monkeypatch):
-    whole = torch.zeros(1, dtype=torch.int64)
+    spans, narrow = [(0, 0, [0])], PackedLinear(torch.zeros(9, 32))
     table = torch.zeros(1, 8, dtype=torch.int32)
     with pytest.raises(ConfigError, match="the head takes 32 inputs, the model has hidden size 64"):
-        built().greedy_chains(whole, whole, whole, whole, table, PackedLinear(torch.zeros(9, 32)), [(0, 1, 0.0, 0.0)])
+        built().greedy_chains(spans, table, narrow, [(1, 0.0, 0.0)])
+    with pytest.raises(ConfigError, match="the head takes 32 inputs, the model has hidden size 64"):
+        built().best(spans, table, GreedyHead(torch.zeros(9, 32), narrow))
     monkeypatch.setattr(llama, "load", lambda: "no compiler here")
     with pytest.raises(ConfigError, match=r"needs the C\+\+ kernels: no compiler here"):
         built()

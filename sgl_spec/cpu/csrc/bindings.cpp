@@ -62,9 +62,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def_property_readonly("isa", &PackedLinear::isa);
 
   py::class_<sgl_spec::GreedyHead>(m, "GreedyHead")
-      .def(py::init([](uintptr_t weight, bool bf16, const PackedLinear& exact) {
+      .def(py::init([](uintptr_t weight, bool bf16, const PackedLinear& exact, int64_t most_rows) {
              py::gil_scoped_release free;
-             return new sgl_spec::GreedyHead(at<const void>(weight), bf16, exact);
+             return new sgl_spec::GreedyHead(at<const void>(weight), bf16, exact, most_rows);
            }),
            py::keep_alive<1, 4>())
       .def("best",
@@ -101,18 +101,36 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                           at<float>(out));
            },
            py::call_guard<py::gil_scoped_release>())
-      // orders: (last, count, stop_below, go_on) for each request.
+      // spans: (row, start, ids) for each request; their slots are those in req_to_token.
+      .def("states",
+           [](const sgl_spec::Llama& self, const std::vector<sgl_spec::Span>& spans, uintptr_t req_to_token,
+              int64_t row_stride, uintptr_t out) {
+             self.forward(sgl_spec::SpanTokens(spans, at<const int32_t>(req_to_token), row_stride).tokens(), at<float>(out));
+           },
+           py::call_guard<py::gil_scoped_release>())
+      .def("best",
+           [](const sgl_spec::Llama& self, const std::vector<sgl_spec::Span>& spans, uintptr_t req_to_token,
+              int64_t row_stride, const sgl_spec::GreedyHead& head) {
+             return self.best(sgl_spec::SpanTokens(spans, at<const int32_t>(req_to_token), row_stride).tokens(), head);
+           },
+           py::call_guard<py::gil_scoped_release>())
+      // orders: (count, stop_below, go_on) for each span. Returns tokens, probabilities, seconds of the first forward.
       .def("chain",
-           [](const sgl_spec::Llama& self, uintptr_t ids, uintptr_t positions, uintptr_t slots, uintptr_t rows, int64_t count,
-              uintptr_t req_to_token, int64_t row_stride, const PackedLinear& head, uintptr_t token_ids,
-              const std::vector<std::tuple<int64_t, int64_t, float, float>>& orders, int64_t stride, uintptr_t tokens,
-              uintptr_t probabilities, uintptr_t lengths) {
+           [](const sgl_spec::Llama& self, const std::vector<sgl_spec::Span>& spans, uintptr_t req_to_token,
+              int64_t row_stride, const PackedLinear& head, uintptr_t token_ids,
+              const std::vector<std::tuple<int64_t, float, float>>& orders) {
              std::vector<sgl_spec::ChainOrder> made;
-             for (const auto& [last, most, stop, go_on] : orders) made.push_back({last, most, stop, go_on});
-             py::gil_scoped_release free;
-             return self.chain({at<const int64_t>(ids), at<const int64_t>(positions), at<const int64_t>(slots),
-                         at<const int64_t>(rows), count, at<const int32_t>(req_to_token), row_stride},
-                        head, at<const int64_t>(token_ids), made, stride, at<int64_t>(tokens), at<float>(probabilities),
-                        at<int64_t>(lengths));
-           });
+             for (const auto& [most, stop, go_on] : orders) made.push_back({most, stop, go_on});
+             std::vector<sgl_spec::Chain> chains;
+             const double first = self.chain(sgl_spec::SpanTokens(spans, at<const int32_t>(req_to_token), row_stride), head,
+                                             at<const int64_t>(token_ids), made, &chains);
+             std::vector<std::vector<int64_t>> tokens;
+             std::vector<std::vector<float>> probabilities;
+             for (sgl_spec::Chain& chain : chains) {
+               tokens.push_back(std::move(chain.tokens));
+               probabilities.push_back(std::move(chain.probabilities));
+             }
+             return std::make_tuple(std::move(tokens), std::move(probabilities), first);
+           },
+           py::call_guard<py::gil_scoped_release>());
 }

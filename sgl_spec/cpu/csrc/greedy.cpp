@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 namespace sgl_spec {
 
@@ -14,8 +15,10 @@ constexpr double kSmall = 1e-30, kLarge = 1e15;
 
 }  // namespace
 
-GreedyHead::GreedyHead(const void* weight, bool weight_is_bf16, const PackedLinear& exact)
-    : exact_(exact), rough_(weight, weight_is_bf16, exact.n(), exact.k(), nullptr, Storage::kInt8, exact.isa()) {
+GreedyHead::GreedyHead(const void* weight, bool weight_is_bf16, const PackedLinear& exact, int64_t most_rows)
+    : exact_(exact),
+      rough_(weight, weight_is_bf16, exact.n(), exact.k(), nullptr, Storage::kInt8, exact.isa()),
+      most_rows_(most_rows) {
   const auto sound = [](float s) { return s == 0.0f || (s > kSmall && s < kLarge); };
   const bool all = std::all_of(rough_.scale().begin(), rough_.scale().end(), sound);
   // |w| and |s q| are at most 127 s, so a chain of k fused or unfused steps is off by at most that many roundings of
@@ -26,6 +29,12 @@ GreedyHead::GreedyHead(const void* weight, bool weight_is_bf16, const PackedLine
 
 void GreedyHead::best(const float* x, int64_t ldx, int64_t rows, int64_t* best) const {
   const int64_t n = exact_.n();
+  if (rows > most_rows_) {
+    const std::unique_ptr<float[]> all(new float[static_cast<std::size_t>(rows * n)]);
+    exact_.forward(x, ldx, rows, all.get(), n);
+    for (int64_t r = 0; r < rows; ++r) best[r] = exact_.kernels().argmax(all.get() + r * n, n, nullptr);
+    return;
+  }
   thread_local std::vector<float> outputs;
   outputs.resize(static_cast<std::size_t>(rows * n));
   if (per_scale_ >= 0.0f) rough_.forward(x, ldx, rows, outputs.data(), n);

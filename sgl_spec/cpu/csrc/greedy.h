@@ -9,8 +9,9 @@ namespace sgl_spec {
 // reaches the best lower end; they are computed as the head itself computes them, bit for bit.
 class GreedyHead {
  public:
-  // The weight that `exact` packed, in its layout there; `exact` has no bias, and must outlive this.
-  GreedyHead(const void* weight, bool weight_is_bf16, const PackedLinear& exact);
+  // The weight that `exact` packed, in its layout there; `exact` has no bias, and must outlive this. More than `most_rows`
+  // rows go through `exact` alone.
+  GreedyHead(const void* weight, bool weight_is_bf16, const PackedLinear& exact, int64_t most_rows);
 
   // best[rows]: the index of the largest exact output, the lowest among equals; NaN are passed over.
   void best(const float* x, int64_t ldx, int64_t rows, int64_t* best) const;
@@ -23,6 +24,7 @@ class GreedyHead {
 
   const PackedLinear& exact_;
   PackedLinear rough_;
+  int64_t most_rows_;
   float per_scale_;  // bound on the error of an output, over its scale and |x|; negative: no bound holds
 };
 

@@ -16,6 +16,25 @@ Llama::Llama(LlamaShape shape, const float* embedding, const float* final_norm, 
       cos_sin_(cos_sin),
       layers_(std::move(layers)) {}
 
+SpanTokens::SpanTokens(const std::vector<Span>& spans, const int32_t* req_to_token, int64_t row_stride)
+    : req_to_token_(req_to_token), row_stride_(row_stride) {
+  for (const auto& [row, start, ids] : spans) {
+    const int64_t count = static_cast<int64_t>(ids.size());
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    rows_.insert(rows_.end(), ids.size(), row);
+    for (int64_t position = start; position < start + count; ++position) {
+      positions_.push_back(position);
+      slots_.push_back(req_to_token[row * row_stride + position]);
+    }
+    lasts_.push_back(static_cast<int64_t>(ids_.size()) - 1);
+  }
+}
+
+LlamaTokens SpanTokens::tokens() const {
+  return {ids_.data(), positions_.data(), slots_.data(), rows_.data(), static_cast<int64_t>(ids_.size()), req_to_token_,
+          row_stride_};
+}
+
 void Llama::attention(const LlamaLayer& layer, const LlamaTokens& tokens, float* qkv, float* out) const {
   const int64_t dim = shape_.head_dim, q_width = shape_.query_heads * dim, kv_width = shape_.kv_heads * dim;
   const int64_t width = q_width + 2 * kv_width;
@@ -67,6 +86,15 @@ void Llama::forward(const LlamaTokens& tokens, float* out) const {
     add = attended.data();
   }
   norm(add, final_norm_, out);
+}
+
+std::vector<int64_t> Llama::best(const LlamaTokens& tokens, const GreedyHead& head) const {
+  thread_local std::vector<float> states;
+  states.resize(tokens.count * shape_.hidden);
+  forward(tokens, states.data());
+  std::vector<int64_t> best(tokens.count);
+  head.best(states.data(), shape_.hidden, tokens.count, best.data());
+  return best;
 }
 
 }  // namespace sgl_spec

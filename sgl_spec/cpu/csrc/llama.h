@@ -1,7 +1,9 @@
 // The forward of a Llama-family model over single tokens of many requests, in one call.
 #pragma once
+#include <tuple>
 #include <vector>
 
+#include "greedy.h"
 #include "linear.h"
 
 namespace sgl_spec {
@@ -27,13 +29,36 @@ struct LlamaTokens {
   int64_t row_stride;
 };
 
+// The tokens of request row get<0> at positions get<1>, get<1> + 1, ...
+using Span = std::tuple<int64_t, int64_t, std::vector<int64_t>>;
+
+// The tokens of spans, laid out for a forward; their slots are those that req_to_token names for their positions.
+class SpanTokens {
+ public:
+  SpanTokens(const std::vector<Span>& spans, const int32_t* req_to_token, int64_t row_stride);
+
+  LlamaTokens tokens() const;
+  // Where each span's last token stands among all tokens.
+  const std::vector<int64_t>& lasts() const { return lasts_; }
+
+ private:
+  std::vector<int64_t> ids_, positions_, slots_, rows_, lasts_;
+  const int32_t* req_to_token_;
+  int64_t row_stride_;
+};
+
 // What a greedy chain drafts for one request: at most `count` tokens, ending before the token with which the product
 // of the probabilities falls below `stop_below`, or after the one with which it falls below `go_on`.
 struct ChainOrder {
-  int64_t last;  // the request's last token among the tokens given
   int64_t count;
   float stop_below;
   float go_on;
+};
+
+// One chain: its tokens, and their probabilities under the model.
+struct Chain {
+  std::vector<int64_t> tokens;
+  std::vector<float> probabilities;
 };
 
 class Llama {
@@ -45,11 +70,14 @@ class Llama {
   // Writes the normalised hidden state of every token to out [count, hidden].
   void forward(const LlamaTokens& tokens, float* out) const;
 
-  // Greedy chains: one forward over `tokens`, then one per further token over the requests still going. The head's
-  // row i is token ids[i] (null: token i). tokens_out and probabilities [orders, stride]; lengths [orders]. Returns the
-  // seconds of the first forward, its logits included.
-  double chain(const LlamaTokens& tokens, const PackedLinear& head, const int64_t* ids, const std::vector<ChainOrder>& orders,
-               int64_t stride, int64_t* tokens_out, float* probabilities, int64_t* lengths) const;
+  // The index of the head's largest output after each token, the lowest among equals: [tokens].
+  std::vector<int64_t> best(const LlamaTokens& tokens, const GreedyHead& head) const;
+
+  // Greedy chains, one for each span and order: one forward over the spans, then one per further token over the requests
+  // still going. The head's row i is token ids[i] (null: token i). Returns the seconds of the first forward, its logits
+  // included.
+  double chain(const SpanTokens& spans, const PackedLinear& head, const int64_t* ids, const std::vector<ChainOrder>& orders,
+               std::vector<Chain>* chains) const;
 
  private:
   void attention(const LlamaLayer& layer, const LlamaTokens& tokens, float* qkv, float* out) const;
