@@ -151,7 +151,7 @@ class LlamaForward:
                 `go_on`.
         """
         self._check(head)
-        names = None if token_ids is None else token_ids.to(torch.int64).contiguous()
+        names = None if token_ids is None else token_ids.contiguous()
         chains: tuple[list[list[int]], list[list[float]], float] = self._native.chain(
             spans,
             req_to_token.data_ptr(),

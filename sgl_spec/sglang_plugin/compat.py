@@ -92,6 +92,7 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     ),
     "sglang.srt.speculative.base_spec_worker:EagleDraftWorkerBase.init_attention_backends": ("self",),
     "sglang.srt.speculative.draft_parallel:resolve_draft_parallel_layout": (),
+    "sglang.srt.speculative.eagle_utils:eagle_prepare_for_decode": ("batch",),
     "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.register": (
         "name",
         "supports_overlap",

@@ -1,4 +1,4 @@
-"""SGLang copies a batch's 99 fields before a speculative forward and puts them back: a round changes none."""
+"""SGLang copies a batch's 99 fields before a speculative forward and puts them back: a round's changes stay."""
 
 import functools
 from contextlib import AbstractContextManager, nullcontext
