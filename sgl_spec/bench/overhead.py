@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from sgl_spec.console import JsonFlag, people
 MEANING = "share of a round's time outside model forwards under the default policy, the larger of batch 1 and 8"
 CLOCK = "SGL_SPEC_CLOCK"  # names the file that the scheduler's stopwatch (sglang_plugin/clock.py) writes
 BATCHES = (1, 8)
+IDLE_S = 10.0  # after which no lines are waited for
 DEFAULT = "default"
 ARMS = (
     Arm("plain", PLAIN),
@@ -62,7 +64,7 @@ def overhead(
                 for arm in ARMS:
                     seen = len(_lines(file))
                     _ask(engine.client, arm, texts[8 * number :][:size], max_new_tokens)
-                    new = [line for line in _lines(file)[seen:] if line["batch"] == size]
+                    new = [line for line in _further(file, seen) if line["batch"] == size]
                     rounds.setdefault((size, arm.name), []).extend(new)
     rows = [_row(size, name, found) for (size, name), found in rounds.items()]
     worst = max((row for row in rows if row["arm"] == DEFAULT), key=lambda row: row["outside_forwards"])
@@ -85,6 +87,14 @@ def stopwatch() -> Iterator[Path]:
 
 def _lines(file: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def _further(file: Path, seen: int) -> list[dict[str, float]]:
+    """The lines after the first `seen`, which the scheduler writes as soon as it is idle."""
+    deadline = time.monotonic() + IDLE_S
+    while len(lines := _lines(file)) == seen and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return lines[seen:]
 
 
 def _ask(client: Client, arm: Arm, texts: list[str], tokens: int) -> None:

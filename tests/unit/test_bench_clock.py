@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+from sgl_spec.bench import overhead
 from sgl_spec.bench.overhead import CLOCK, _row, stopwatch
 from sgl_spec.bench.verify_cost import ROWS, report
 from sgl_spec.console import people
@@ -22,10 +23,23 @@ def test_rounds_of_one_size_are_written_and_a_prefill_ends_them(tmp_path):
     run = clock.time_round(lambda worker, batch: outer())
     for size, extend in ((1, True), (1, False), (1, False), (2, False), (2, False), (2, True), (2, False)):
         run(None, batch(size, extend))
+    assert len((tmp_path / "rounds").read_text().splitlines()) == 2  # written by the last prefill
+    run(None, batch(2))
+    clock.before(lambda: None)()  # the scheduler has nothing to run
     lines = [json.loads(line) for line in (tmp_path / "rounds").read_text().splitlines()]
-    assert [line["batch"] for line in lines] == [1, 2]
+    assert [line["batch"] for line in lines] == [1, 2, 2]
     assert all(0 < line["forward_ms"] <= line["worker_ms"] <= line["wall_ms"] for line in lines)
     assert clock.depth == 0
+
+
+def test_the_bench_waits_until_the_scheduler_writes(tmp_path, monkeypatch):
+    file = tmp_path / "rounds"
+    file.write_text('{"batch": 1}\n')
+    monkeypatch.setattr(overhead.time, "sleep", lambda _: file.write_text('{"batch": 1}\n{"batch": 8}\n'))
+    assert overhead._further(file, 0) == [{"batch": 1}]
+    assert overhead._further(file, 1) == [{"batch": 8}]
+    monkeypatch.setattr(overhead, "IDLE_S", 0.0)
+    assert overhead._further(file, 2) == []
 
 
 def test_the_bench_and_the_plugin_mean_the_same_variable(monkeypatch):
