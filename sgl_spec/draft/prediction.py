@@ -138,6 +138,9 @@ class PredictionSource:
         self._requests: dict[str, _Request] = {}
         self._calibration: OrderedDict[str, Calibration] = OrderedDict()
 
+    def __contains__(self, rid: str) -> bool:
+        return rid in self._requests
+
     def begin(self, rid: str, context_ids: Sequence[int], options: SourceOptions) -> None:
         """Start a request; its output is expected to follow `options.prediction` from the beginning."""
         del context_ids  # only the output follows the prediction

@@ -59,8 +59,11 @@ class HostSources:
 
     def draft(self, rid: str, limit: int) -> Proposal:
         """Return up to `limit` guesses for the request's next positions, maybe none."""
-        best = self.prediction.draft(rid, limit)
         cache = self._cache_of(rid)
+        if rid not in self.prediction:
+            best = self._last[rid] = cache.draft(rid, limit) if cache else Proposal()
+            return best
+        best = self.prediction.draft(rid, limit)
         other: PredictionSource | DraftCache | None = cache
         if cache and best.expected_accepted() < SURE * limit:
             cached = cache.draft(rid, limit)
@@ -68,30 +71,31 @@ class HostSources:
                 best, other = cached, self.prediction
         if other and best.tokens and len(best) < limit and best.survival() >= GO_ON:
             more = other.draft(rid, limit - len(best), best.tokens)
-            best = Proposal(
-                best.tokens + more.tokens, best.acceptance + more.acceptance, best.sources + more.sources
-            )
+            best = Proposal(best.tokens + more.tokens, best.acceptance + more.acceptance, best.sources + more.sources)
         self._last[rid] = best
         return best
 
     def accept(self, rid: str, tokens: Sequence[int], verified: int = 0) -> None:
         """Append the emitted `tokens`. `verified` guesses of the last proposal were in the verify pass."""
-        report = self._report(rid)
-        last = self._last.pop(rid, None) or Proposal()
+        self._report(rid)
+        last = self._last.pop(rid, None)
+        if verified:
+            self._count(rid, last or Proposal(), tokens, verified)
+        self.prediction.accept(rid, tokens)
+        if cache := self._cache_of(rid):
+            cache.accept(rid, tokens)
+
+    def _count(self, rid: str, last: Proposal, tokens: Sequence[int], verified: int) -> None:
+        """Add the verified guesses to the request's counts and to the totals."""
         if verified > len(last):
-            raise SpecError(
-                f"Request {rid!r}: verified={verified} but only {len(last)} guesses were proposed."
-            )
-        right = True
+            raise SpecError(f"Request {rid!r}: verified={verified} but only {len(last)} guesses were proposed.")
+        report, right = self._reports[rid], True
         for i in range(verified):
             right = right and i < len(tokens) and last.tokens[i] == tokens[i]
             for counts in (report.by_source, self.totals):
                 count = counts.get(last.sources[i]) or counts.setdefault(last.sources[i], SourceCount())
                 count.proposed += 1
                 count.accepted += right
-        self.prediction.accept(rid, tokens)
-        if cache := self._cache_of(rid):
-            cache.accept(rid, tokens)
 
     def report(self, rid: str) -> RequestReport:
         """Return the counts of a live request so far."""

@@ -6,6 +6,8 @@ after the draft read the very tokens that the target committed up to it, and eve
 a slot first unmarks it (`forget`). A mark that is wrong costs acceptance, never correctness: the target
 verifies everything.
 
+A handful of slots changes in a round: a loop over bytes, since NumPy's indexing is slow where caches are cold.
+
 The draft reads nothing at prefill and nothing in rounds without drafting; the first round that drafts
 reads what is missing in one catch-up pass, however long it is.
 """
@@ -40,7 +42,7 @@ class DraftModel(DraftWorker):
         context = target_worker.model_runner.model_config.context_len
         super().__init__(server_args, gpu_id, nccl_port, path, min(context, trained_length(path)))
         self.relation = relation
-        self.drafted = np.zeros(0, dtype=bool)
+        self.drafted = bytearray()
         ids = relation.allowed(self.head_ids)
         self.hot_ids = None if ids is None else torch.tensor(ids)
 
@@ -48,7 +50,7 @@ class DraftModel(DraftWorker):
         """Allocate the draft's KV, slot for slot like the target's."""
         super().alloc_memory_pool(**kwargs)
         pool = self.draft_runner.token_to_kv_pool
-        self.drafted = np.zeros(pool.get_key_buffer(pool.start_layer).shape[0], dtype=bool)
+        self.drafted = bytearray(pool.get_key_buffer(pool.start_layer).shape[0])
 
     def init_attention_backend(self) -> None:
         """Nothing beyond the model worker's own backend: chains are ordinary passes."""
@@ -63,20 +65,22 @@ class DraftModel(DraftWorker):
 
     def read_until(self, slots: Slots) -> int:
         """Return how many leading positions the draft has read of a request with these slots, [n]."""
-        read = self.drafted[slots]
+        read = np.frombuffer(self.drafted, dtype=bool)[slots]
         return len(read) if read.all() else int(read.argmin())
 
     def forget(self, slots: Slots) -> None:
         """The target writes these slots: what the draft has there is void until it reads them again."""
-        self.drafted[slots] = False
+        for slot in slots.tolist():
+            self.drafted[slot] = False
 
     def forget_all(self) -> None:
         """``flush_cache``: every slot is free."""
-        self.drafted[:] = False
+        self.drafted = bytearray(len(self.drafted))
 
     def mark(self, pool_row: int, start: int, end: int) -> None:
         """The draft has read the committed tokens at positions [start, end) of this request."""
-        self.drafted[self.forward.held(pool_row, start, end)] = True
+        for slot in self.forward.held(pool_row, start, end).tolist():
+            self.drafted[slot] = True
 
     def verified(self, ms: float) -> None:
         """Nothing depends on the target's time here."""

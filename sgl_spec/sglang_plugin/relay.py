@@ -18,3 +18,6 @@ class NothingToRelay(SpecInput):
 
     def merge_batch(self, spec_info: Any) -> None:
         """Batches are joined."""
+
+
+NOTHING = NothingToRelay()

@@ -31,9 +31,9 @@ from sgl_spec.sglang_plugin.draft_model import NoDraftModel
 from sgl_spec.sglang_plugin.drafters import Drafter, load_drafter
 from sgl_spec.sglang_plugin.guesses import Guessed, Guesser
 from sgl_spec.sglang_plugin.passes import Span
-from sgl_spec.sglang_plugin.relay import NothingToRelay
+from sgl_spec.sglang_plugin.relay import NOTHING
 from sgl_spec.sglang_plugin.requests import Track
-from sgl_spec.sglang_plugin.result import batch_result
+from sgl_spec.sglang_plugin.result import Results
 from sgl_spec.sglang_plugin.running import Running
 from sgl_spec.sglang_plugin.verdict import agree, judge, only_best, seed_first_tokens
 
@@ -51,6 +51,7 @@ class SpecWorker(BaseSpecWorker):
         self.draft_model: Drafter | NoDraftModel = self._draft_worker or NoDraftModel()
         self.controller = make_controller(self.config)
         self.generator = torch.Generator().manual_seed(self.config.seed)
+        self.results = Results()
         self.cost_file = CostFile(self.config, self.controller)
         cache = DraftCache(self.config.draft_cache_mb << 20) if self.config.draft_cache else None
         self.running = Running(self.config, HostSources(cache), self.controller, target_worker.tokenizer)
@@ -90,7 +91,7 @@ class SpecWorker(BaseSpecWorker):
             if req.rid in self.running.tracks:  # retracted and back: other slots
                 self.running.tracks[req.rid].read = None
         result.new_seq_lens = batch.seq_lens
-        result.next_draft_input = NothingToRelay()
+        result.next_draft_input = NOTHING
         return result
 
     def _round(self, batch: Any) -> GenerationBatchResult:
@@ -114,7 +115,7 @@ class SpecWorker(BaseSpecWorker):
         verified = time.perf_counter()
 
         self.guesser.settle(spans, self.verify_pass.held, tracks, guessed, verdict.accepted)
-        result = batch_result(batch, ends, [len(g.tokens) for g in guessed], logits, verdict)
+        result = self.results.of(batch, ends, [len(g.tokens) for g in guessed], logits, verdict)
         self.draft_model.verified((verified - verifying) * 1e3)
         self._observe(tracks, ends, guessed, chains, verdict.accepted, verified - verifying, started)
         return result

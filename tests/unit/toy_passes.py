@@ -4,7 +4,6 @@ import zlib
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 
 from sgl_spec.sglang_plugin.draft_model import DraftModel
@@ -50,7 +49,7 @@ class ToyModel:
     def __init__(self, table: torch.Tensor, slots: int, vocabulary: int, salt: int) -> None:
         self.forward = ToyPass(table, slots, vocabulary, salt)
         self.hot_ids: torch.Tensor | None = None
-        self.drafted = np.zeros(slots, dtype=bool)
+        self.drafted = bytearray(slots)
         self.draft_runner = SimpleNamespace(model=torch.nn.Linear(2, 2 + salt))
 
     read_until, mark, forget = DraftModel.read_until, DraftModel.mark, DraftModel.forget
