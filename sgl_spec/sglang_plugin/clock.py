@@ -1,9 +1,9 @@
 """A stopwatch around model forwards and scheduler rounds, for `sgl-spec bench overhead`; off unless asked for.
 
-With SGL_SPEC_CLOCK=FILE the scheduler process appends one JSON line per decoding round: `batch`, `wall_ms` (from
+With SGL_SPEC_CLOCK=FILE the scheduler process writes one JSON line per decoding round: `batch`, `wall_ms` (from
 the start of the round to the start of the next, so the scheduler's own work counts), `worker_ms` (inside our
 worker) and `forward_ms` (inside forwards of target and draft, output heads included). Lines are written when the
-scheduler has nothing to run or begins a prefill: in a round, with cold caches, a line takes a tenth of a millisecond.
+scheduler has nothing to run: in a round, with cold caches, a line takes a tenth of a millisecond.
 """
 
 import functools
@@ -22,6 +22,7 @@ class Clock:
     def __init__(self, path: str) -> None:
         self.path = Path(path)
         self.path.touch()
+        self.text = ""
         self.rounds: list[tuple[int, float, float, float]] = []  # batch; seconds in all, in the worker, in forwards
         self.forward_s = 0.0
         self.depth = 0
@@ -53,8 +54,6 @@ class Clock:
             size = batch.batch_size()
             if self.last is not None and decoding and self.last[1] == size:
                 self.rounds.append((size, started - self.last[0], self.last[2], self.forward_s))
-            if not decoding:
-                self.write()
             self.forward_s = 0.0
             result = call(worker, batch, *args, **kwargs)
             self.last = (started, size, time.perf_counter() - started) if decoding else None
@@ -63,7 +62,7 @@ class Clock:
         return timed
 
     def before(self, call: Any) -> Any:
-        """Wrap what runs between series of rounds: the rounds measured so far are written first."""
+        """Wrap what runs while the scheduler is idle: the rounds measured so far are written first."""
 
         @functools.wraps(call)
         def writing(*args: Any, **kwargs: Any) -> Any:
@@ -73,15 +72,17 @@ class Clock:
         return writing
 
     def write(self) -> None:
-        """Append the rounds measured since the last time."""
+        """Add the rounds measured since the last time. Readers find the file as it was, or with all of them."""
         if not self.rounds:
             return
         names = ("wall_ms", "worker_ms", "forward_ms")
-        with self.path.open("a", encoding="utf-8") as file:
-            for size, *seconds in self.rounds:
-                times = {name: value * 1e3 for name, value in zip(names, seconds, strict=True)}
-                file.write(json.dumps({"batch": size, **times}) + "\n")
+        for size, *seconds in self.rounds:
+            times = {name: value * 1e3 for name, value in zip(names, seconds, strict=True)}
+            self.text += json.dumps({"batch": size, **times}) + "\n"
         self.rounds.clear()
+        new = self.path.with_suffix(".new")
+        new.write_text(self.text, encoding="utf-8")
+        new.replace(self.path)
 
 
 @functools.cache

@@ -23,9 +23,14 @@ def test_rounds_of_one_size_are_written_and_a_prefill_ends_them(tmp_path):
     run = clock.time_round(lambda worker, batch: outer())
     for size, extend in ((1, True), (1, False), (1, False), (2, False), (2, False), (2, True), (2, False)):
         run(None, batch(size, extend))
-    assert len((tmp_path / "rounds").read_text().splitlines()) == 2  # written by the last prefill
+    idle = clock.before(lambda: None)
+    assert (tmp_path / "rounds").read_text() == ""  # nothing is written in a round
+    idle()
     run(None, batch(2))
-    clock.before(lambda: None)()  # the scheduler has nothing to run
+    before = (tmp_path / "rounds").open()
+    idle()
+    assert before.read().count("\n") == 2  # who reads it meanwhile reads whole lines
+    before.close()
     lines = [json.loads(line) for line in (tmp_path / "rounds").read_text().splitlines()]
     assert [line["batch"] for line in lines] == [1, 2, 2]
     assert all(0 < line["forward_ms"] <= line["worker_ms"] <= line["wall_ms"] for line in lines)
