@@ -324,14 +324,15 @@ CATALOGUE = [
         "the draft's memory is planned wrongly",
         RIGHT,
         "unit/test_plan.py",
-        note="against measured memory: not yet",
+        "engine/test_plan_memory.py",
     ),
     _case(
         "B68",
         "SGLang #32459",
         "the reserve evicts cached prefixes",
-        OTHER,
-        note="a round allocates what it verifies, no fixed reserve of 2 K",
+        RIGHT,
+        "unit/test_plan.py::test_kv_and_reserve_by_hand",
+        note="the memory plan says how many slots it takes; hits with and without were not counted",
     ),
     _case(
         "B70", "SGLang #25077", "topk > 1 with large pages", REFUSED, f"{PREFLIGHT}::test_contradicting_draft_lengths"
