@@ -76,6 +76,8 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     ),
     "sglang.srt.managers.tp_worker:TpModelWorker.forward_batch_generation": ("self", "batch"),
     "sglang.srt.managers.utils:GenerationBatchResult": ("logits_output", "next_token_ids", "accept_lens"),
+    "sglang.srt.mem_cache.allocation_sizing:get_alloc_reserve_per_decode": (),
+    "sglang.srt.mem_cache.kv_cache_configurator:get_req_to_token_extra_context_len": (),
     "sglang.srt.mem_cache.memory_pool:ReqToTokenPool": (
         "size",
         "max_context_len",

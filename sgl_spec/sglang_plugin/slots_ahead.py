@@ -2,17 +2,23 @@
 
 Its second round is one in flight, which there is none of here (the schedules do not overlap). Reserving is a handful of
 tensor operations, each slow after a forward has emptied the caches.
+
+SGLang's table of slots has a row of the context length and a little more. A request at the end of its context reserves
+past it: the row is made long enough, else it writes over its neighbour's and its slots are never freed.
 """
 
 import functools
 from typing import Any
 
+from sglang.srt.mem_cache import kv_cache_configurator
+from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 from sglang.srt.speculative import eagle_utils
 
 
 def install(needed: int) -> None:
-    """Let this process reserve slots only when a request holds fewer than `needed` beyond its text."""
+    """Let this process, before its pools are made, reserve only when a request has fewer than `needed` slots ahead."""
     reserve = eagle_utils.eagle_prepare_for_decode
+    beyond_context = kv_cache_configurator.get_req_to_token_extra_context_len
 
     @functools.wraps(reserve)
     def prepare(batch: Any) -> None:
@@ -23,7 +29,12 @@ def install(needed: int) -> None:
         for req in batch.reqs:
             req.decode_batch_idx += 1
 
+    @functools.wraps(beyond_context)
+    def long_enough() -> int:
+        return max(int(beyond_context()), int(get_alloc_reserve_per_decode()))
+
     eagle_utils.eagle_prepare_for_decode = prepare
+    kv_cache_configurator.get_req_to_token_extra_context_len = long_enough
 
 
 def are_ready(batch: Any, needed: int) -> bool:

@@ -52,6 +52,14 @@ def test_b15_prompts_up_to_the_context_limit(short_server: Server, length: int, 
     assert ask(short_server, 8, 2, GUESS).status_code == httpx.codes.OK
 
 
+def test_b15_text_up_to_the_context_limit(short_server: Server) -> None:
+    for length in range(CONTEXT - 48, CONTEXT - 38, 2):  # slots are reserved in the last round of one of them
+        plain, guess = (ask(short_server, length, CONTEXT - length, options) for options in (PLAIN, GUESS))
+        assert plain.status_code == guess.status_code == httpx.codes.OK
+        assert guess.json()["output_ids"] == plain.json()["output_ids"]
+        assert length + len(guess.json()["output_ids"]) == CONTEXT - 2  # the most that SGLang allows
+
+
 @pytest.mark.parametrize("length", [200, DRAFT_CONTEXT - 8, DRAFT_CONTEXT - 1, DRAFT_CONTEXT, 300])
 def test_b17_b18_across_the_drafts_limit(short_server: Server, length: int) -> None:
     plain, guess = (ask(short_server, length, 80, options).json() for options in (PLAIN, GUESS))
