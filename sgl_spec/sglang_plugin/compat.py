@@ -87,6 +87,12 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "sglang.srt.model_executor.forward_batch_info:ForwardBatch": ("forward_mode", "batch_size", "input_ids"),
     "sglang.srt.runtime_context:_ConfigBag.override": ("self",),
     "sglang.srt.runtime_context:get_spec": (),
+    "sglang.srt.sampling.penaltylib.orchestrator:BatchedPenalizerOrchestrator": ("vocab_size", "batch", "penalizers"),
+    "sglang.srt.sampling.penaltylib.orchestrator:BatchedPenalizerOrchestrator.cumulate_output_tokens": (
+        "self",
+        "output_ids",
+    ),
+    "sglang.srt.sampling.penaltylib.orchestrator:BatchedPenalizerOrchestrator.merge": ("self", "their"),
     "sglang.srt.speculative.base_spec_worker:BaseSpecWorker.note_request_finished": (
         "self",
         "rid",

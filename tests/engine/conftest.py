@@ -120,9 +120,3 @@ def reference() -> list[list[int]]:
 def odd_server() -> Iterator[Server]:
     """The demo pair without a radix cache, prompts prefilled in chunks of 64."""
     yield from start(demo_draft(), disable_radix_cache=True, chunked_prefill_size=64)
-
-
-@pytest.fixture(scope="session")
-def tight_server() -> Iterator[Server]:
-    """The demo pair with room for few requests at once: some are retracted and come back."""
-    yield from start(demo_draft(), controller="throughput", num_speculative_tokens=5, max_total_tokens=768)

@@ -20,6 +20,8 @@ def test_prefills_keep_their_copy_and_rounds_need_none(monkeypatch: pytest.Monke
         yield
 
     monkeypatch.setattr(Scheduler, "_forward_isolation", original)
+    told: list[str] = []
+    monkeypatch.setattr(isolation.replayed_penalties, "replay", lambda batch: told.append(batch.forward_mode.name))
     isolation.install()
     isolation.install()  # a second worker of the process
     for mode in (ForwardMode.DECODE, ForwardMode.EXTEND, ForwardMode.MIXED):
@@ -28,3 +30,4 @@ def test_prefills_keep_their_copy_and_rounds_need_none(monkeypatch: pytest.Monke
     with Scheduler._forward_isolation(None, SimpleNamespace(forward_mode=ForwardMode.DECODE), overlap=True):
         pass
     assert copied == [("EXTEND", False), ("MIXED", False), ("DECODE", True)]
+    assert set(told) == {"EXTEND", "MIXED"}
