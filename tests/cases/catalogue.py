@@ -106,6 +106,7 @@ CATALOGUE = [
         "a prompt near the context limit kills the server",
         RIGHT,
         "engine/test_case_limits.py::test_b15_prompts_up_to_the_context_limit",
+        "engine/test_case_limits.py::test_b15_text_up_to_the_context_limit",
     ),
     _case(
         "B17",
