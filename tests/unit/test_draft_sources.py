@@ -97,3 +97,11 @@ def test_flush_empties_the_cache_if_there_is_one() -> None:
     sources.begin("b", [1, 110, 111], SourceOptions())
     assert sources.draft("b", 4).tokens == []
     HostSources(None).flush()
+
+
+def test_guesses_of_the_cache_alone_are_counted() -> None:
+    sources = HostSources(DraftCache())
+    sources.begin("r", [*range(50, 60), 50, 51], SourceOptions())
+    assert sources.draft("r", 3).tokens == [52, 53, 54]
+    sources.accept("r", [52, 9], verified=2)
+    assert sources.report("r").by_source == {"prompt": SourceCount(2, 1)}

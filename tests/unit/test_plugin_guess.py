@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +11,8 @@ from sgl_spec.config import RequestOptions
 from sgl_spec.control.base import RequestView
 from sgl_spec.draft.base import Proposal
 from sgl_spec.sglang_plugin.chains import DAMAGED, ChainOrder, Chains, Sampling, guess
-from sgl_spec.sglang_plugin.guesses import Guesser
+from sgl_spec.sglang_plugin.guesses import Guessed, Guesser
+from sgl_spec.sglang_plugin.passes import Span
 
 HOT = torch.tensor([3, 5, 8, 13])
 WARM = Sampling(temperature=1.0, top_k=1 << 30, top_p=1.0, min_p=0.0, seed=None)
@@ -51,3 +53,24 @@ def test_an_order_carries_both_thresholds_and_what_the_draft_promised_comes_back
     assert (orders[0].stop_below, orders[0].go_on) == (0.1, 0.4)
     assert guessed.hoped == 1.3
     assert guessed.tokens == [7, 8]
+
+
+def test_settling_voids_the_slots_of_every_request_before_it_marks_what_was_read() -> None:
+    held = {0: np.array([4, 5, 6, 7]), 1: np.array([0, 1, 2, 3])}
+    voided: list[list[int]] = []
+
+    def commit(pool_row: int, read: int, end: int, guesses: list[int], accepted: int) -> int:
+        assert voided == [[6, 7], [1]]  # of all requests, whichever comes first
+        return end + 1 + accepted
+
+    draft = SimpleNamespace(forget=lambda slots: voided.append(slots.tolist()), commit=commit)
+    tracks = [SimpleNamespace(drafting=True, read=1), SimpleNamespace(drafting=False, read=0)]
+    Guesser(SimpleNamespace(), SimpleNamespace(), draft).settle(
+        [Span(0, 2, [9, 8]), Span(1, 1, [7])],
+        lambda row, start, end: held[row][start:end],
+        tracks,
+        [Guessed([8], [None], ["model"]), Guessed([], [], [])],
+        [1, 0],
+    )
+    assert voided == [[6, 7], [1]]
+    assert [(track.drafting, track.read) for track in tracks] == [(False, 4), (False, 0)]
