@@ -22,7 +22,7 @@ from sgl_spec.control import make_controller
 from sgl_spec.control.base import RequestRound, RequestView, RoundRecord
 from sgl_spec.draft.cache import DraftCache
 from sgl_spec.draft.sources import HostSources
-from sgl_spec.sglang_plugin import isolation, report, slots_ahead
+from sgl_spec.sglang_plugin import isolation, quiet_rounds, report, slots_ahead
 from sgl_spec.sglang_plugin.algorithm import config_of
 from sgl_spec.sglang_plugin.chains import Chains
 from sgl_spec.sglang_plugin.cost_file import CostFile
@@ -58,6 +58,7 @@ class SpecWorker(BaseSpecWorker):
         self.guesser = Guesser(self.config, self.controller, self.draft_model)
         report.install_in_scheduler(self)
         isolation.install()
+        quiet_rounds.install()
         slots_ahead.install(self.config.k_max + 1)
 
     def init_attention_backends(self) -> None:
