@@ -10,9 +10,11 @@ from pathlib import Path
 from statistics import mean, quantiles
 from typing import Annotated, Any
 
+import typer
+
 from sgl_spec.bench.ab import PLAIN, Arm
-from sgl_spec.bench.engine import pair, running
-from sgl_spec.bench.load import Ask, Client
+from sgl_spec.bench.engine import Engine, pair, running
+from sgl_spec.bench.load import Ask
 from sgl_spec.bench.options import (
     DraftOption,
     QuickFlag,
@@ -22,6 +24,7 @@ from sgl_spec.bench.options import (
     finish,
     prompts_option,
 )
+from sgl_spec.bench.stream import stream_all
 from sgl_spec.bench.workloads import chat_prompts
 from sgl_spec.console import JsonFlag, people
 
@@ -42,6 +45,9 @@ def overhead(
     draft: DraftOption = None,
     prompts: Annotated[int, prompts_option("Prompts per arm at batch 1, and batches of 8.")] = 3,
     max_new_tokens: TokensOption = 64,
+    streamed: Annotated[
+        bool, typer.Option("--streamed", help="Stream every answer: an output leaves per round.")
+    ] = False,
     quick: QuickFlag = False,
     save: SaveFlag = False,
     json_output: JsonFlag = False,
@@ -63,7 +69,7 @@ def overhead(
             for size in BATCHES:
                 for arm in ARMS:
                     seen = len(_lines(file))
-                    _ask(engine.client, arm, texts[8 * number :][:size], max_new_tokens)
+                    _ask(engine, arm, texts[8 * number :][:size], max_new_tokens, streamed)
                     new = [line for line in _further(file, seen) if line["batch"] == size]
                     rounds.setdefault((size, arm.name), []).extend(new)
     rows = [_row(size, name, found) for (size, name), found in rounds.items()]
@@ -97,9 +103,12 @@ def _further(file: Path, seen: int) -> list[dict[str, float]]:
     return lines[seen:]
 
 
-def _ask(client: Client, arm: Arm, texts: list[str], tokens: int) -> None:
-    options = {"namespace": arm.name, "program": arm.name, **arm.options}
-    client.ask(texts, options, Ask(tokens, ignore_eos=True), key=arm.name)
+def _ask(engine: Engine, arm: Arm, texts: list[str], tokens: int, streamed: bool) -> None:
+    options, how = {"namespace": arm.name, "program": arm.name, **arm.options}, Ask(tokens, ignore_eos=True)
+    if streamed:
+        stream_all(engine.runtime.url, texts, options, how, len(texts), key=arm.name)
+    else:
+        engine.client.ask(texts, options, how, key=arm.name)
 
 
 def _row(size: int, name: str, found: list[dict[str, float]]) -> dict[str, Any]:

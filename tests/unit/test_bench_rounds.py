@@ -20,7 +20,7 @@ def bench(monkeypatch, capsys):
     return partial(run_bench, monkeypatch, capsys)
 
 
-def test_overhead_is_the_larger_share_of_the_default(bench):
+def test_overhead_is_the_larger_share_of_the_default(bench, monkeypatch):
     count = [2]
 
     def file():
@@ -50,6 +50,17 @@ def test_overhead_is_the_larger_share_of_the_default(bench):
     assert client.calls[-1].how.max_new_tokens == 12
     count[0] = 1
     assert bench(overhead, client, quick=True)[0]["spread"] == [0.15, 0.15]
+    streams = []
+
+    def stream_all(url, texts, options, how, at_once, key):
+        assert at_once == len(texts)
+        streams.append(key)
+        client.ask(texts, options, how, key)
+
+    monkeypatch.setattr(overhead, "stream_all", stream_all)
+    asked = len(client.calls)
+    assert bench(overhead, client, quick=True, streamed=True)[0]["ratio"] == 0.15
+    assert len(client.calls) - asked == len(streams) == 6
 
 
 def test_load_at_several_levels(bench, monkeypatch):
