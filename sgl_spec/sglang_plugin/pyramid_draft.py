@@ -63,7 +63,9 @@ class PyramidDraft(EagleDraftWorkerBase):
             model.init_attention_backends()
 
     def init_cuda_graphs(self) -> None:
-        """Chains run eagerly."""
+        """Make each level's model runner ready; chains run eagerly."""
+        for model in self.models:
+            model.init_cuda_graphs()
 
     def draft(self) -> None:
         """Not used: `SpecWorker` drives the passes."""

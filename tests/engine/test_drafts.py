@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sgl_spec.cpu.build import CHOICE
 from sgl_spec.models import cache_root, demo_draft, demo_target
 from tests.engine import drafts
 from tests.engine.conftest import PROMPTS, Server, start
@@ -89,6 +90,17 @@ def test_forks_and_long_texts(server):
     plain = ids(server.generate(texts, {"speculate": False}, max_new_tokens=12))
     assert ids(server.generate(texts, fixed(4), max_new_tokens=12)) == plain
     assert ids(server.generate(texts, fixed(4), max_new_tokens=12)) == plain
+
+
+def test_a_pyramid_without_the_kernels(reference, monkeypatch):
+    """Every level runs in SGLang's own model runner, as it does on other devices and for other architectures."""
+    monkeypatch.setenv(CHOICE, "torch")
+    models = [drafts.random_draft(demo_target(), TESTS / "random-draft"), demo_draft()]
+    for server in start(models, draft_cache=False):
+        answers = server.generate(PROMPTS[:4], fixed(4))
+        assert ids(answers) == reference[:4]
+        assert rate(answers) > 0.1
+        assert "the CPU kernels are off because SGL_SPEC_CPU_KERNELS=torch" in server.runtime.server.log_tail(400)
 
 
 @pytest.mark.parametrize("source", ["model", "prompt", "cache", "prediction", "all"])

@@ -116,3 +116,15 @@ def test_a_damaged_level_knows_nothing(sampling: Sampling | None, monkeypatch: p
     chains = pyramid.chains([order(1, [1, 2, 3], 4, sampling)], torch.Generator().manual_seed(0))
     assert chains.tokens[0]
     assert all(law is None or law.sum() == pytest.approx(1.0) for law in chains.laws[0])
+
+
+def test_every_level_is_made_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang prepares a draft worker in three steps; a model runner that missed one cannot run."""
+    pyramid, calls = pyramid_of((1, 2, 3)), []
+    steps = ("alloc_memory_pool", "init_attention_backends", "init_cuda_graphs")
+    for level, model in enumerate(pyramid.models):
+        for step in steps:
+            monkeypatch.setattr(model, step, lambda level=level, step=step: calls.append((step, level)), raising=False)
+    for step in steps:
+        getattr(pyramid, step)()
+    assert calls == [(step, level) for step in steps for level in range(3)]
