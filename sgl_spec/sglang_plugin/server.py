@@ -3,7 +3,10 @@
 import gc
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
+
+OUR_VARIABLES = "Environment variable SGL_SPEC_"  # SGLang takes every SGL_ for an old name of its own, and warns
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -12,6 +15,7 @@ def run(arguments: Sequence[str]) -> None:
     Modules are imported without garbage collection, a sixth of the imports' time: nearly all that they make stays.
     """
     gc.disable()
+    warnings.filterwarnings("ignore", message=OUR_VARIABLES)
     from sglang.launch_server import run_server
     from sglang.srt.plugins import load_plugins
     from sglang.srt.server_args import prepare_server_args

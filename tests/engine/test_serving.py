@@ -51,6 +51,10 @@ def test_completions_and_their_stream(client: openai.OpenAI) -> None:
     assert "".join(parts) == whole.choices[0].text
 
 
+def test_no_setting_of_ours_is_called_an_old_one_of_sglangs(demo_server: Any) -> None:
+    assert "please use SGLANG_SPEC" not in demo_server.runtime.server.log_tail(100_000)
+
+
 def test_three_choices(client: openai.OpenAI) -> None:
     answer = chat(client, n=3)
     assert len({choice.message.content for choice in answer.choices}) == 1
