@@ -48,12 +48,15 @@ def release_descriptors(keep: set[int]) -> None:
 
 
 def reset_signals() -> None:
-    """Restore default handlers, as an exec does; ignored signals stay ignored."""
+    """Restore default handlers, as an exec does; ignored signals stay ignored, and interrupts are the parent's.
+
+    A terminal sends an interrupt to all processes: the parent lets answers end, then ends its children.
+    """
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        if callable(handler) and handler is not signal.default_int_handler:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if faulthandler.is_enabled():
         faulthandler.disable()
 
