@@ -77,6 +77,14 @@ def start(draft: Path | list[Path] | None, **server_args: Any) -> Iterator[Serve
         yield Server(runtime)
 
 
+def up(url: str) -> bool:
+    """Whether the server at this address says that it is well."""
+    try:
+        return httpx.get(f"{url}/health", timeout=10.0).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
 @pytest.fixture(scope="session")
 def plain_server() -> Iterator[Server]:
     """The engine without a draft: the reference."""

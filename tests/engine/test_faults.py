@@ -20,6 +20,7 @@ from sgl_spec.runtime import Runtime
 from sgl_spec.serve import plan_launch
 from sgl_spec.server_process import LAUNCH_TIMEOUT_S
 from tests.engine import drafts
+from tests.engine.conftest import up
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]
 END_S = 10.0
@@ -66,13 +67,6 @@ def say(url: str) -> Any:
     answer = httpx.post(f"{url}/generate", json=body, timeout=300)
     assert answer.status_code == httpx.codes.OK, answer.text
     return answer.json()["output_ids"]
-
-
-def up(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=10).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
 
 
 def test_a_full_disk_for_the_log_and_a_second_server_on_the_port() -> None:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
 from sgl_spec.models import demo_target
 from sgl_spec.orphans import alive
 from sgl_spec.preflight import free_port
+from tests.engine.conftest import up
 
 pytestmark = pytest.mark.engine
 START_S, STOP_S = 300.0, 60.0
@@ -27,7 +27,7 @@ def test_an_interrupted_server_leaves_nothing(interrupt: Callable[[int, int], No
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
         deadline = time.monotonic() + START_S
-        while not answers(port):
+        while not up(f"http://127.0.0.1:{port}"):
             assert process.poll() is None, said.read_text()[-2000:]
             assert time.monotonic() < deadline
             time.sleep(0.2)
@@ -39,10 +39,3 @@ def test_an_interrupted_server_leaves_nothing(interrupt: Callable[[int, int], No
         if alive(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def answers(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/ping", timeout=10.0).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False

@@ -16,6 +16,7 @@ import pytest
 from sgl_spec.models import demo_draft, demo_target
 from sgl_spec.orphans import alive
 from sgl_spec.preflight import free_port
+from tests.engine.conftest import up
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]
 
@@ -60,7 +61,7 @@ def served(tmp_path_factory: Any) -> Iterator[tuple[subprocess.Popen[bytes], str
         )
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_S
     try:
-        while not _healthy(url):
+        while not up(url):
             assert process.poll() is None, (folder / "log.txt").read_text()[-2000:]
             assert time.monotonic() < deadline
             time.sleep(0.2)
@@ -68,13 +69,6 @@ def served(tmp_path_factory: Any) -> Iterator[tuple[subprocess.Popen[bytes], str
     finally:
         process.kill()
         process.wait()
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=10.0).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
 
 
 def client(url: str, key: str = KEY) -> openai.OpenAI:
